@@ -1,6 +1,7 @@
 """How fast a store commits, and how fast the SQLite store starts from a long log.
 
     python benchmarks/store_append.py [--appends N] [--records N] [--jobs N] [--folder DIR]
+    python benchmarks/store_append.py --only-appends [--appends N] [--folder DIR]
     python benchmarks/store_append.py --store mongodb://HOST:PORT [--appends N]
 
 Prints one JSON document with the conditions. An append is one durable commit of a batch as small
@@ -29,12 +30,15 @@ from pathlib import Path
 from reshape_controller.core.events import JobSubmitted
 from reshape_controller.core.model import Job, JobId, JobSpec
 from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_controller.live.marks import LogMarks
 from reshape_controller.store.digest import GENESIS, body_of, seal
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Changes, JobRow, Store
 from reshape_controller.store.sqlite import file as sqlite_file
 from reshape_controller.store.sqlite.store import SqliteStore
 
+MARK_BLOCK = 20
+"""Appends in a row without or with the mark."""
 SPEC = JobSpec(
     "resnet", ("python", "train.py", "--epochs", "{epochs}"), (1, 2, 4), code="/data/code"
 )
@@ -76,6 +80,27 @@ def floor(folder: Path, appends: int) -> dict[str, float]:
             os.fdatasync(file.fileno())
             seconds.append(time.perf_counter() - begin)
     return figures(seconds)
+
+
+async def marked(store: Store, appends: int, mark: Path) -> dict[str, object]:
+    """Appends in turn without and with the mark that a daemon writes after each, in one run."""
+    await store.open()
+    marks, digest = LogMarks(mark), GENESIS
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for seq in range(1, 2 * appends + 1):
+        record = made(seq, digest)
+        digest = record.digest
+        with_mark = seq // MARK_BLOCK % 2 == 1
+        begin = time.perf_counter()
+        await store.append(record)
+        if with_mark:
+            marks.note(record)
+        seconds[with_mark].append(time.perf_counter() - begin)
+    await store.close()
+    marks.close()
+    without, marked = figures(seconds[False]), figures(seconds[True])
+    ratio = round(marked["p99_ms"] / without["p99_ms"], 3)
+    return {"without": without, "with": marked, "p99_ratio": ratio}
 
 
 async def append(store: Store, appends: int) -> dict[str, dict[str, float]]:
@@ -190,6 +215,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000, help="length of the long log")
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs stored beside it")
     parser.add_argument("--tail", type=int, default=1000, help="records after the snapshot")
+    parser.add_argument("--only-appends", action="store_true", help="measure no start")
     parser.add_argument("--folder", type=Path, help="where the disk is that shall be measured")
     asked = parser.parse_args()
     if asked.store:
@@ -203,6 +229,12 @@ def main() -> None:
         found: dict[str, object] = {"conditions": conditions(folder)}
         found["floor"] = floor(folder, asked.appends)
         found.update(asyncio.run(append(SqliteStore(folder / "append.db"), asked.appends)))
+        found["mark"] = asyncio.run(
+            marked(SqliteStore(folder / "marked.db"), asked.appends, folder / "marked.db.mark")
+        )
+        if asked.only_appends:
+            print(json.dumps(found, indent=2))
+            return
         for label, snapshot in (("without", 0), ("with", asked.records - asked.tail)):
             path = folder / label / "start.db"
             fill(path, asked.records, asked.jobs, snapshot)

@@ -17,6 +17,8 @@ class Lease:
     holder: str = NOBODY
     term: int = 0
     duration_s: float = LEASE_S
+    note: str = ""
+    """Text that a holder leaves for the next one; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

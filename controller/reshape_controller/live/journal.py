@@ -1,8 +1,8 @@
 """The loop's end of the store: the position in the log, appends, and pending projections.
 
 Does: seals and appends one record at a time, and retries for as long as it takes; writes the
-projections and snapshots after it; stops at another controller's record; tells whether the store
-can be used.
+projections and snapshots after it, and the marks by which a later start notices that the log lost
+records; stops at another controller's record; tells whether the store can be used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import structlog
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.record import LogRecord
+from reshape_controller.live.marks import LogMarks
 from reshape_controller.live.recovery import Recovered
 from reshape_controller.store.digest import GENESIS, seal
 from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreError, StoreLost
@@ -40,7 +41,8 @@ class Fenced(ReshapeError):
 class Journal:
     """One per loop, over an open store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, marks: LogMarks | None = None) -> None:
+        self.marks = LogMarks() if marks is None else marks
         self.seq = 0
         self.epoch = 0
         self.writer = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -53,10 +55,15 @@ class Journal:
         self._snapshot_seq = 0
         self._appending_fails = False
 
+    async def check_marks(self) -> None:
+        """Compare the log's end with what was noted of it. Raises RolledBack, StoreError."""
+        await self.marks.check(self._store)
+
     def take_over(self, recovered: Recovered) -> None:
-        """Go on where the log ended, as a new epoch."""
+        """Go on where the log ended, as an epoch that is new to every SideCar."""
         self.seq, self._digest = recovered.seq, recovered.digest
-        self._snapshot_seq, self.epoch = recovered.snapshot_seq, recovered.epoch + 1
+        self._snapshot_seq = recovered.snapshot_seq
+        self.epoch = max(recovered.epoch, self.marks.epoch) + 1
 
     @property
     def has_pending_projections(self) -> bool:
@@ -85,6 +92,7 @@ class Journal:
         self._appending_fails = False
         self.problem = ""
         self.seq, self._digest = record.seq, record.digest
+        self.marks.note(record)
         return record
 
     async def check_fence(self) -> None:
@@ -120,12 +128,14 @@ class Journal:
         """Write a snapshot before a stop, so that the next start has few records to read."""
         if not self._pending and self.seq - self._snapshot_seq >= SNAPSHOT_AT_END_LEAST:
             await self._snapshot(dump)
+        await self.marks.sync()
 
     async def _snapshot(self, dump: Callable[[], tuple[str, ...]]) -> None:
         """Write a snapshot; a failure does no harm, the next batch tries again."""
         try:
             await self._store.write_snapshot(self.seq, dump())
             self._snapshot_seq = self.seq
+            await self.marks.sync()
         except StoreError as error:
             log.error("snapshot-failed", seq=self.seq, error=str(error))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -53,7 +54,7 @@ class Candidate:
             return lease
         if lease.holder != NOBODY and now_s < self.since_s + lease.duration_s:
             return None
-        return Lease(self.name, lease.term + 1)
+        return replace(lease, holder=self.name, term=lease.term + 1, duration_s=LEASE_S)
 
     def after_write(self, seen: StoredLease, began_s: float, now_s: float) -> Candidate:
         """The candidate after its own successful write, which left ``seen``."""
@@ -88,6 +89,10 @@ class Leadership:
     def __init__(self, place: LeaseStore, name: str) -> None:
         self._place = place
         self._candidate = Candidate(name)
+        self.note: Callable[[str], str] = lambda there: there
+        """The text to leave in the lease, from the text that is there."""
+        self.inherited = ""
+        """The text in the lease when this daemon won it."""
         self._trouble = ""
         self._renewing = asyncio.Lock()
         self._holder = NOBODY
@@ -111,6 +116,8 @@ class Leadership:
         while True:
             await self.renew()
             if self.held:
+                seen = self._candidate.seen
+                self.inherited = seen.lease.note if seen is not None else ""
                 log.info("elected", name=self.name)
                 return
             await asyncio.sleep(RENEW_EVERY_S)
@@ -144,6 +151,7 @@ class Leadership:
                 seen = await asyncio.to_thread(self._place.read)
                 freed = self._candidate.after_read(seen, time.monotonic()).release()
                 if freed is not None:
+                    freed = replace(freed, note=self.note(freed.note))
                     await asyncio.to_thread(self._place.write, freed, seen)
                     log.info("lease-released", name=self.name)
 
@@ -164,6 +172,7 @@ class Leadership:
         claim = self._candidate.claim(now_s)
         if claim is None:
             return
+        claim = replace(claim, note=self.note(claim.note))
         written = await asyncio.to_thread(self._place.write, claim, seen)
         if written is not None:
             self._candidate = self._candidate.after_write(written, now_s, time.monotonic())

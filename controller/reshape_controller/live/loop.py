@@ -30,6 +30,7 @@ from reshape_controller.core.starts import StartCount, counted
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.journal import APPEND_RETRY_S, Journal
+from reshape_controller.live.marks import LogMarks
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
 from reshape_controller.scheduling import rounds
@@ -106,12 +107,14 @@ class TimedPlanner(Planner):
 class Loop:
     """One per daemon, in one event loop."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, clock: Clock, marks: LogMarks | None = None
+    ) -> None:
         self.store = store
         self.settings = settings
         self.engine = Engine()
         self.planner = TimedPlanner(settings.policy)
-        self.journal = Journal(store)
+        self.journal = Journal(store, marks)
         self.starts: Counter[StartCount] = Counter()
         """Starts of processes since this controller began."""
         self.stopped = asyncio.Event()
@@ -131,8 +134,9 @@ class Loop:
         """Recover from an open store, commit the take-over, and repeat the outstanding commands.
 
         ``look``: checks the recovered engine before anything is appended, and may raise. Raises
-        StoreError, Fenced, and any error of ``look``.
+        RolledBack, StoreError, Fenced, and any error of ``look``.
         """
+        await self.journal.check_marks()  # before anything is written: recovery repairs rows
         recovered = await recover(self.store)
         self.engine = recovered.engine
         self.journal.take_over(recovered)

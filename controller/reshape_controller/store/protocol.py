@@ -89,6 +89,30 @@ class StoreBehind(StoreLost):
         self.expected_seq = expected_seq
 
 
+class RolledBack(StoreBehind):
+    """At a start: the log lacks a record that was acknowledged before.
+
+    ``source``: where the record was noted.
+    """
+
+    def __init__(self, last_seq: int, expected_seq: int, source: str) -> None:
+        what = f"has another record at seq {expected_seq} than {source} has noted"
+        if last_seq < expected_seq:
+            lost = expected_seq - last_seq
+            what = (
+                f"ends at seq {last_seq}, but {source} has noted seq {expected_seq}: the store "
+                f"was rolled back, and {lost} acknowledged record{'s are' if lost > 1 else ' is'} "
+                "lost"
+            )
+        StoreError.__init__(
+            self,
+            f"the log {what}; remedy: put the newest store back (an SQLite file with its -wal); "
+            "or go on without these records: reshape db recover --accept-loss",
+        )
+        self.last_seq = last_seq
+        self.expected_seq = expected_seq
+
+
 class RequestKind(StrEnum):
     """Kind of a request in the inbox; ``pause`` is read as ``halt``."""
 

@@ -14,9 +14,12 @@ from typing import Any, TypeVar
 from kubernetes import client
 
 from reshape_launcher.kubernetes import api_errors
+from reshape_launcher.kubernetes.naming import DOMAIN
 from reshape_launcher.kubernetes.values import CONFLICT, NOT_FOUND
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, StoredLease
 
+NOTE = f"{DOMAIN}/log-mark"
+"""Annotation with the lease's note; a controller of an earlier release drops it."""
 CALL_S = 4.0
 """Time limit of a call. A holder has time for several before its lease expires."""
 T = TypeVar("T")
@@ -47,9 +50,11 @@ class ApiLease:
         return None if written is None else _stored(written)
 
     def _manifest(self, lease: Lease, previous: StoredLease) -> dict[str, Any]:
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         if previous.version:
             metadata["resourceVersion"] = previous.version
+        if lease.note:
+            metadata["annotations"] = {NOTE: lease.note}
         return {
             "metadata": metadata,
             "spec": {
@@ -74,6 +79,7 @@ def _stored(found: Any) -> StoredLease:
         spec.holder_identity or NOBODY,
         spec.lease_transitions or 0,
         float(spec.lease_duration_seconds or LEASE_S),
+        (found.metadata.annotations or {}).get(NOTE, ""),
     )
     return StoredLease(lease, str(found.metadata.resource_version))
 

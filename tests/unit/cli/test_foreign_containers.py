@@ -65,7 +65,7 @@ def test_a_living_container_that_the_log_has_not_come_to_is_refused_by_name(
     home = Home(tmp_path)
     container(home, 2, generation=5)
     with pytest.raises(CliError, match=r"newer than this store.*a \(attempt 2\)") as refused:
-        asyncio.run(any_lives(LocalLauncher(home.jobs), home, state))
+        asyncio.run(any_lives(LocalLauncher(home.jobs), home, state, state.epoch + 1))
     assert f"kill -TERM {os.getpid()}" in refused.value.text()
 
 
@@ -73,17 +73,36 @@ def test_a_living_container_that_the_log_has_not_come_to_is_refused_by_name(
 def test_one_that_the_log_knows_is_none(tmp_path: Path, state: State) -> None:
     home = Home(tmp_path)
     container(home, 2, generation=5)
-    assert asyncio.run(any_lives(LocalLauncher(home.jobs), home, state))
+    assert asyncio.run(any_lives(LocalLauncher(home.jobs), home, state, state.epoch + 1))
 
 
-def pods_are_taken(state: State, *, node: str = "node1") -> None:
+def test_a_loss_was_accepted_so_a_container_whose_memory_is_torn_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    container(home, 2, generation=5)
+    (home.jobs / "a" / "attempt-2" / "run" / "agent.json").write_text("torn")
+    launcher, state = LocalLauncher(home.jobs), knows(2, 5)
+    assert asyncio.run(any_lives(launcher, home, state, 2))
+    with pytest.raises(CliError, match=r"newer than this store.*a \(attempt 2\)"):
+        asyncio.run(any_lives(launcher, home, state, 2, loss_accepted=True))
+
+
+def test_a_container_of_a_lost_epoch_is_taken_only_by_a_higher_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    container(home, 2, generation=5)  # of epoch 1
+    launcher, state = LocalLauncher(home.jobs), knows(2, 5, epoch=0)
+    assert asyncio.run(any_lives(launcher, home, state, 2, loss_accepted=True))
+    with pytest.raises(CliError, match="newer than this store"):
+        asyncio.run(any_lives(launcher, home, state, 1, loss_accepted=True))
+
+
+def pods_are_taken(state: State, *, node: str = "node1", loss_accepted: bool = False) -> None:
     """A pod of the launcher's usual attempt runs when a controller begins with this log."""
     cluster = FakeCluster()
     launcher = KubernetesLauncher(cluster, SETTINGS, SimulatedDevices(2))
     try:
         launch(launcher)
         cluster.be(NAME, phase="Running", node=node)
-        asyncio.run(refuse_pods(launcher, state))
+        asyncio.run(refuse_pods(launcher, state, loss_accepted=loss_accepted))
     finally:
         launcher.close()
 
@@ -100,6 +119,8 @@ def test_a_pod_that_the_log_has_not_come_to_is_refused_with_what_ends_it(state: 
 @pytest.mark.parametrize("attempt", [SPEC.attempt, SPEC.attempt + 1])
 def test_a_pod_that_the_log_knows_is_taken(attempt: int) -> None:
     pods_are_taken(knows(attempt, 1, job=SPEC.job))
+    with pytest.raises(CliError, match="newer than this store"):
+        pods_are_taken(knows(attempt, 1, job=SPEC.job), loss_accepted=True)
 
 
 def test_what_is_left_on_a_node_that_is_away_waits_until_it_is_back() -> None:

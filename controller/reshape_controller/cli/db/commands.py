@@ -1,4 +1,4 @@
-"""Commands about the store: db init, db check (modules of their own), db recover.
+"""Commands about the store: db init, check, backup, restore (modules of their own), recover.
 
 ``db recover`` reads the file itself, because no daemon can open it then. Never: change that file.
 """
@@ -10,34 +10,44 @@ from typing import Annotated
 
 import typer
 
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.db import check as db_check
 from reshape_controller.cli.db import init as db_init
+from reshape_controller.cli.db import loss
 from reshape_controller.cli.db.check import FileArgument
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
+from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.recover import RecoveryReport
 from reshape_controller.store.sqlite.recover import recover as recover_file
 
-db_app = typer.Typer(help="The store: create, check, recover.", no_args_is_help=True)
+db_app = typer.Typer(
+    help="The store: create, check, back up, restore, recover.", no_args_is_help=True
+)
 db_app.command("init")(db_init.init)
 db_app.command("check")(db_check.check)
+db_app.command("backup")(loss.back_up)
+db_app.command("restore")(loss.restore)
 
 
 @db_app.command("recover")
+@options_from("home", "store", "store_credentials", "store_ca", "output")
 def recover(
+    config: Config,
     file: FileArgument = None,
     into: Annotated[
         str | None, typer.Option("--into", metavar="NEW", help="File to write; must not exist.")
     ] = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
+    accept_loss: loss.LossOption = False,
 ) -> None:
-    """Recover a damaged store: copy its intact records to a new file."""
-    config = settings(home, output)
+    """Recover a damaged store: copy its intact records to a new file. With --accept-loss: go on
+    with a log that lost records."""
+    if accept_loss:
+        loss.accept(config, file)
+        return
     path = _path(file, config.home)
     target = Path(into).absolute() if into else path.with_name(path.name + ".recovered")
     try:

@@ -39,8 +39,10 @@ from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.loop import Loop, Settings, Stopped
+from reshape_controller.live.marks import LAG_S, LogMarks
 from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
+from reshape_controller.store.mark import parse
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.kubernetes.values import KubernetesError
 
@@ -69,6 +71,7 @@ class Daemon:
             store,
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
             clock,
+            _marks(settings, leadership),
         )
         self._hub = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
         self._effects = Effects(
@@ -249,6 +252,16 @@ async def serve(settings: DaemonSettings) -> None:
     finally:
         await store.close()
         os.close(lock)
+
+
+def _marks(settings: DaemonSettings, leadership: Leadership | None) -> LogMarks:
+    """Return the marks of the log: the home's, and what the leader before left in the lease."""
+    inherited = parse(leadership.inherited) if leadership is not None else None
+    lag_s = LAG_S if settings.store.server is not None else 0.0
+    marks = LogMarks(settings.store.mark_file(settings.home.folder), inherited, lag_s=lag_s)
+    if leadership is not None:
+        leadership.note = marks.lease_text
+    return marks
 
 
 def allow_open_files() -> None:

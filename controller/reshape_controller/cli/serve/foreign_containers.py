@@ -23,10 +23,13 @@ from reshape_sidecar.init.look import init_of
 SHOWN_MAX = 5
 
 
-async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
-    """Return True if a container lives here.
+async def any_lives(
+    launcher: Launcher, home: Home, state: State, epoch: int, *, loss_accepted: bool = False
+) -> bool:
+    """Return True if a container lives here. ``epoch``: this controller's.
 
-    Raises CliError if one is ahead of the log: it may train on GPUs that the log calls free.
+    Raises CliError if one is ahead of the log: it may train on GPUs that the log calls free. If a
+    loss was accepted, one whose memory cannot be read counts as ahead.
     """
     try:
         statuses = await launcher.containers()
@@ -36,7 +39,8 @@ async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
     found = [
         status
         for status in statuses
-        if status.running and (_unknown(status, state) or _is_ahead(home, status, state))
+        if status.running
+        and (_unknown(status, state) or _is_ahead(home, status, state, epoch, loss_accepted))
     ]
     if found:
         inits = (init_of(_run_folder(home, status)) for status in found)
@@ -45,15 +49,19 @@ async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
     return any(status.running for status in statuses)
 
 
-async def refuse_pods(launcher: KubernetesLauncher, state: State) -> None:
+async def refuse_pods(
+    launcher: KubernetesLauncher, state: State, *, loss_accepted: bool = False
+) -> None:
     """Check that the log knows the job and attempt of each pod of this controller.
 
-    Raises CliError if not, and OSError while the pods cannot be listed.
+    If a loss was accepted, no pod may run: what it was told is in its first report, which may not
+    come before its GPUs are assigned. Raises CliError if not, and OSError while the pods cannot be
+    listed.
     """
     found = [
         status
         for status in await launcher.containers()
-        if status.running and _unknown(status, state) and _counts(status, state)
+        if status.running and (loss_accepted or _unknown(status, state)) and _counts(status, state)
     ]
     if found:
         by_hand = launcher.end_by_hand([(status.job, status.attempt) for status in found])
@@ -75,15 +83,23 @@ def _counts(status: ContainerStatus, state: State) -> bool:
     return host is None or host.present
 
 
-def _is_ahead(home: Home, status: ContainerStatus, state: State) -> bool:
-    """True if its SideCar has a newer desired state than the log, or the log has no such job."""
+def _is_ahead(
+    home: Home, status: ContainerStatus, state: State, epoch: int, loss_accepted: bool
+) -> bool:
+    """True if its SideCar has a newer desired state than the log, or the log has no such job.
+
+    A SideCar of an epoch that the log has lost, but of no newer generation, is not ahead: this
+    controller's epoch is higher.
+    """
     job = state.jobs[JobId(status.job)]
     if status.attempt < job.attempt:
         return False
     found = state_files.read(Memory, _run_folder(home, status) / MEMORY_FILE)
+    if not isinstance(found, Memory) and loss_accepted:
+        return True
     # Without one it has no desired state yet, or has lost it.
     memory = found if isinstance(found, Memory) else Memory()
-    told_more = memory.generation > job.generation or memory.epoch > state.epoch
+    told_more = memory.generation > job.generation or memory.epoch >= epoch
     return job.stage is Stage.NONE or told_more
 
 

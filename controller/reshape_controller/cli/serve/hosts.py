@@ -55,7 +55,14 @@ class ThisMachine:
         self._gpus = tuple(GpuId(name) for name in devices.gpus)
 
     async def recovered(self, loop: Loop) -> None:
-        lives = await any_lives(self._launcher, self._home, loop.engine.state)
+        journal = loop.journal
+        lives = await any_lives(
+            self._launcher,
+            self._home,
+            loop.engine.state,
+            journal.epoch,
+            loss_accepted=journal.marks.loss_accepted,
+        )
         if self._home.machine_restarted() and not lives:
             # Before any effect, and before the ends of its containers count as failures.
             loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
@@ -79,7 +86,8 @@ class Nodes:
         self._launcher = launcher
 
     async def recovered(self, loop: Loop) -> None:
-        await refuse_pods(self._launcher, loop.engine.state)
+        accepted = loop.journal.marks.loss_accepted
+        await refuse_pods(self._launcher, loop.engine.state, loss_accepted=accepted)
 
     async def add(self, loop: Loop) -> None:
         seen = [host for host in await self._launcher.hosts() if host.ready]

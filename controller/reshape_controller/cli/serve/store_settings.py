@@ -7,6 +7,7 @@ password on the command line, which other users can read, or show one.
 from __future__ import annotations
 
 import functools
+import hashlib
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,14 @@ class StoreSettings:
             return MongoStore(self.server, self.read_again)
         assert self.file is not None
         return SqliteStore(self.file)
+
+    def mark_file(self, home: Path) -> Path:
+        """Return the file that notes the newest acknowledged record: beside a store's file; for a
+        server in the home, one for each address."""
+        if self.file is not None:
+            return self.file.with_name(self.file.name + ".mark")
+        name = hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return home / f"log-{name}.mark"
 
 
 def of_file(path: Path) -> StoreSettings:
