@@ -32,6 +32,7 @@ from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import recording, save_barrier
 from reshape_sidecar.hook import settings as hook_settings
+from reshape_sidecar.hook.evaluations import EvaluationLog
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.report import ReportSender
@@ -40,7 +41,7 @@ from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.target import TargetJudge
-from reshape_sidecar.wire import LEVEL_ABILITIES, Saves
+from reshape_sidecar.wire import LEVEL_ABILITIES, LEVEL_EVALUATIONS, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
@@ -77,6 +78,8 @@ class Session:
             complain,
         )
         self._target = TargetJudge(settings.target, self._reporter.report_target)
+        knows = settings.report_level >= LEVEL_EVALUATIONS
+        self._evaluations = EvaluationLog(self._reporter.report_evaluations if knows else None)
         self._barrier: SaveBarrier | None = None
         if settings.workers > 1:
             self._barrier = SaveBarrier(settings, self._reporter, self._stop)
@@ -147,6 +150,7 @@ class Session:
                 f"evaluated: {metric} is {number:g}, and the record's target_accuracy is a share; "
                 "give a share from 0 to 1 (93.5 % is 0.935)"
             )
+        self._evaluations.add(metric, number, step=self.step)
         reached = self._target.evaluated(metric, number, step=self.step, epoch=self.epoch)
         if reached:
             self.total_steps = self.step

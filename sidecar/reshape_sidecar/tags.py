@@ -35,6 +35,7 @@ TAGS = {
     "Withdraw": "init.values:WithdrawSigterm",
     "Zygote": "init.values:ZygoteProcess",
     "Desired": "wire:Desired",
+    "Evaluation": "wire:Evaluation",
     "GpuUse": "wire:GpuUse",
     "Meeting": "wire:Meeting",
     "Observed": "wire:Observed",

@@ -16,13 +16,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 WIRE_VERSION = 1
-WIRE_LEVEL = 3
+WIRE_LEVEL = 4
 """Level of the newest fields. A peer of an earlier release refuses fields that it does not know,
 so each side sends the fields of a level only to a peer that has named that level."""
 LEVEL_ABILITIES = 2
 """Level of what a program can do, of its exceptions and of the judgement of its target."""
 LEVEL_STARTS = 3
 """Level of how a process was started, and of what is prepared for the next start."""
+LEVEL_EVALUATIONS = 4
+"""Level of the evaluations of every job that evaluates."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -229,6 +231,15 @@ class TargetProgress:
     """Which metric stands in, or why none is judged, with the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Value of a metric in an evaluation after a number of steps."""
+
+    metric: str
+    step: int
+    value: float
+
+
 @dataclass(frozen=True)
 class Progress:
     """Progress of training. Steps are global optimizer steps since the job's very first one."""
@@ -250,6 +261,8 @@ class Progress:
     trajectory_reason: str | None = None
     target: TargetProgress | None = None
     """None without a target accuracy, and from a SideCar of a version without it."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """The newest of this process, oldest first. Level 4."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +375,8 @@ class Observed:
 
 def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
+    if level < LEVEL_EVALUATIONS and observed.progress.evaluations:
+        observed = replace(observed, progress=replace(observed.progress, evaluations=()))
     if level < LEVEL_STARTS:
         times = replace(observed.times, how=None, fallback=None, position_s=None, prepare_s=None)
         observed = replace(

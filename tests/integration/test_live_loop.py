@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,16 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.limits import Limits
-from reshape_controller.core.model import GpuId, GpuState, HostId, JobId, JobSpec, JobState
+from reshape_controller.core.model import (
+    GpuId,
+    GpuState,
+    HostId,
+    JobId,
+    JobSpec,
+    JobState,
+    Length,
+    LengthUnit,
+)
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
 from reshape_controller.core.record import LogRecord
 from reshape_controller.live.admission import Admission, Refused
@@ -33,6 +42,7 @@ from reshape_controller.scheduling.planner import FailureKind, Planner
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_sidecar import codec
+from tests.support.document_policies import starts_first
 from tests.support.fed_log import verify
 from tests.support.live_fakes import FakeLauncher
 
@@ -371,6 +381,29 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
             assert (done.plans, done.commands) == (record.plans, record.commands)
             failures |= {each.failure.kind for each in done.decisions if each.failure}
         assert failures == set(FailureKind)
+
+    asyncio.run(scenario())
+
+
+def test_a_job_moves_to_a_fuller_host(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            daemon.loop.planner = TimedPlanner(starts_first("Packs"))
+            other, jobs = HostId("host-1"), daemon.loop.engine.state.jobs
+            gpus = tuple(GpuId(f"other-{i}") for i in range(4))
+            await daemon.loop.commit(ev.HostAdded(other, "V100", gpus))
+            steps, ids = Length(LengthUnit.STEPS, 1e6), []
+            for name, size in (("large", 3), ("middle", 2), ("small", 1)):
+                ids.append(await daemon.control.submit(replace(spec(name, size), length=steps)))
+                await daemon.until(lambda: daemon.state_of(ids[-1])[0] == "running")
+            large, middle, small = ids
+            assert [jobs[job].host for job in ids] == [HOST, other, HOST]
+            daemon.launcher.job(large).finish()
+            await daemon.until(lambda: jobs[small].host == other and jobs[small].attempt == 2)
+            await daemon.until(lambda: daemon.state_of(small) == ("running", 1))
+            assert (jobs[middle].host, jobs[small].steps_lost) == (other, 0)
+            assert daemon.loop.engine.state.idle_gpus(HOST) == GPUS
+        verify(await records(tmp_path))
 
     asyncio.run(scenario())
 

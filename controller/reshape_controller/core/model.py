@@ -22,6 +22,7 @@ from reshape_controller.core.states import (
 )
 from reshape_controller.core.stop_table import SAVES_ALWAYS, Program, program_of, refusal
 from reshape_sidecar.wire import (
+    Evaluation,
     Mode,
     Observed,
     OnSaveTimeout,
@@ -334,6 +335,8 @@ class Job:
     """Its attained service up to ``serves_since_s``."""
     serves_since_s: float | None = None
     """Time of the newest change of its GPUs or of its stage on GPUs; None: it has none."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Its newest evaluations, by step and metric."""
     notes: tuple[tuple[str, str], ...] = ()
     """Name and text of each note that plans have written about it, by name."""
 

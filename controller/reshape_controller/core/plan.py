@@ -13,7 +13,7 @@ from reshape_controller.core.knowledge import Curve, Measured
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism, Service
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.states import PreemptionReason
-from reshape_sidecar.wire import Progress, StartKind
+from reshape_sidecar.wire import Evaluation, Progress, StartKind
 
 if TYPE_CHECKING:
     from reshape_controller.core.job_estimate import Estimates
@@ -77,6 +77,8 @@ class JobView:
     """Its attained service up to ``serves_since_s``, by GPU type and phase."""
     serves_since_s: float | None = None
     """Time of the newest change of its GPUs or of its stage on GPUs; None: it has none."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Its newest evaluations, by step and metric."""
     notes: tuple[tuple[str, str], ...] = ()
     """Name and text of each note that plans have written about it, by name."""
 

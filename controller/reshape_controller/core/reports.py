@@ -32,6 +32,10 @@ def take(tx: Transaction, report: Observed) -> None:
         return
     if report.attempt != before.attempt or report.sequence <= before.sequence:
         return
+    evaluations = before.evaluations
+    if report.progress.evaluations:  # kept once, in the job
+        evaluations = target.evaluations(evaluations, report.progress.evaluations)
+        report = replace(report, progress=replace(report.progress, evaluations=()))
     progress = _merge(before.progress, report.progress)
     changes: JobChanges = {
         "sequence": report.sequence,
@@ -42,6 +46,9 @@ def take(tx: Transaction, report: Observed) -> None:
         "longest_save_s": max(before.longest_save_s, report.times.save_s or 0.0),
     }
     judged = progress.trajectory != before.progress.trajectory
+    evaluated = evaluations is not before.evaluations
+    if evaluated:
+        changes["evaluations"] = evaluations
     if report.saves not in (None, before.saves):
         changes["saves"] = report.saves
         judged = True
@@ -51,7 +58,7 @@ def take(tx: Transaction, report: Observed) -> None:
         learning.add_progress(changes, tx, before, report, before.progress, progress)
         on_trend = before.trend is not None and "trend" not in changes
         changes_view = not (on_trend and before.answered and before.reachable)
-        tx.take_changes(job_id, changes, changes_view=changes_view or judged)
+        tx.take_changes(job_id, changes, changes_view=changes_view or judged or evaluated)
     else:
         tx.take_changes(job_id, changes)
         _move_on(tx, job_id, report)

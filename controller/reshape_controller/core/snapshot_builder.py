@@ -233,6 +233,7 @@ class SnapshotBuilder:
             preempted_at_s=job.preempted_at_s,
             served=job.served,
             serves_since_s=job.serves_since_s,
+            evaluations=job.evaluations,
             notes=job.notes,
         )
 

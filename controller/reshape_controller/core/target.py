@@ -1,9 +1,12 @@
-"""The target accuracy of a job in words, and the points of its curve from a report. Pure."""
+"""The target accuracy of a job in words; points of its curve, and evaluations, of reports. Pure."""
 
 from __future__ import annotations
 
 from reshape_controller.core.model import AccuracySeen, Job, Length, LengthUnit
-from reshape_sidecar.wire import Progress
+from reshape_sidecar.wire import Evaluation, Progress
+
+EVALUATIONS_MAX = 64
+"""Most evaluations of a job: the newest."""
 
 NOT_EVALUATED = (
     "not judged so far: its program reports no evaluation; a Keras `fit` and `evaluated` of a "
@@ -49,3 +52,20 @@ def points(
     last = known[-1].step if known else -1
     new = tuple(AccuracySeen(step, value) for step, value in target.evaluations if step > last)
     return (*known, *new) if new else known
+
+
+def evaluations(
+    known: tuple[Evaluation, ...], reported: tuple[Evaluation, ...]
+) -> tuple[Evaluation, ...]:
+    """Return a job's evaluations with those of a report, by step and metric.
+
+    From the first reported step of a metric on, the report replaces what is known of the metric: a
+    process that began again from a checkpoint evaluates again.
+    """
+    first: dict[str, int] = {}
+    for each in reported:
+        first[each.metric] = min(each.step, first.get(each.metric, each.step))
+    before = [each for each in known if each.metric not in first or each.step < first[each.metric]]
+    found = sorted([*before, *reported], key=lambda each: (each.step, each.metric))
+    newest = tuple(found[-EVALUATIONS_MAX:])
+    return known if newest == known else newest

@@ -31,7 +31,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.core.state import State
-from reshape_sidecar.wire import Mode, Observed, Progress, Saves
+from reshape_sidecar.wire import Evaluation, Mode, Observed, Progress, Saves
 
 
 class JobChanges(TypedDict, total=False):
@@ -101,6 +101,7 @@ class JobChanges(TypedDict, total=False):
     preemptions: int
     served: tuple[Service, ...]
     serves_since_s: float | None
+    evaluations: tuple[Evaluation, ...]
     notes: tuple[tuple[str, str], ...]
 
 

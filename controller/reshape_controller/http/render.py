@@ -144,6 +144,7 @@ def _with_job(base: JobView, job: Job) -> JobView:
         preempted_by=job.preempted_by,
         preempted_at_s=job.preempted_at_s,
         preemptions=job.preemptions,
+        evaluations=job.evaluations,
         notes=tuple(NoteView(job.id, name, text) for name, text in job.notes),
         reshape_ups=job.reshape_ups,
         reshape_downs=job.reshape_downs,

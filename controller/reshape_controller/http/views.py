@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.store.protocol import ProfileRow
-from reshape_sidecar.wire import GpuUse, PhaseTimes, Prepared, Standby
+from reshape_sidecar.wire import Evaluation, GpuUse, PhaseTimes, Prepared, Standby
 
 KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 """Pattern of ids and names in a path."""
@@ -102,6 +102,8 @@ class JobView:
     """The job that preempted it last; null if none did."""
     preempted_at_s: float | None = None
     preemptions: int = 0
+    evaluations: tuple[Evaluation, ...] = ()
+    """Its newest evaluations, by step and metric."""
     notes: tuple[NoteView, ...] = ()
     """What the policy remembers about it."""
     reshape_ups: int = 0

@@ -270,8 +270,10 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
         recorded = {name: len(values) for name, values in _recorded(self).items()}
         epoch_end(self, epoch, logs)
         fit.epoch_ended()
+        values = {**_floats(logs or {}), **_news(self, recorded)}
+        training.evaluations.epoch_ended(values, step=training.step)
         if training.target.active:
-            fit.judge({**_floats(logs or {}), **_news(self, recorded)})
+            fit.judge(values)
 
     @functools.wraps(batch_end)
     def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:

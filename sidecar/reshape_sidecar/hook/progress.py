@@ -16,7 +16,7 @@ from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.exceptions import describe
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
-from reshape_sidecar.wire import Progress, Saves, TargetProgress
+from reshape_sidecar.wire import Evaluation, Progress, Saves, TargetProgress
 
 STEP_WEIGHT = 0.1
 """Weight of the newest step in the running seconds per step."""
@@ -116,6 +116,10 @@ class ProgressReporter:
     def report_target(self, target: TargetProgress) -> None:
         """Set the judgement of the target accuracy; the next report sends it."""
         self.update(target=target)
+
+    def report_evaluations(self, evaluations: tuple[Evaluation, ...]) -> None:
+        """Set the newest evaluations; the next report sends them."""
+        self.update(evaluations=evaluations)
 
     def send(self) -> None:
         """Send the newest report now."""

@@ -31,6 +31,7 @@ from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
 from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.end_states import EndStates
+from reshape_sidecar.hook.evaluations import EvaluationLog
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.garbage import CollectionPause
@@ -43,7 +44,7 @@ from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
-from reshape_sidecar.wire import Trajectory
+from reshape_sidecar.wire import LEVEL_EVALUATIONS, Trajectory
 
 
 class Training:
@@ -68,6 +69,8 @@ class Training:
         self._pacer = pacer
         self._shuffles = shuffles
         self.target = TargetJudge(settings.target, reporter.report_target)
+        knows = settings.report_level >= LEVEL_EVALUATIONS
+        self.evaluations = EvaluationLog(reporter.report_evaluations if knows else None)
         self.fit: Fit | None = None
         self.models = models.Models()
         self.ended_callbacks = callback_state.EndedCallbacks()

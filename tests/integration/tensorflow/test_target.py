@@ -51,6 +51,17 @@ def test_the_validation_ends_the_fit_and_the_rest_of_the_script_runs(tmp_path: P
     assert whole.newest().manifest.complete
 
 
+def test_a_fit_without_a_target_reports_the_evaluations_of_its_validations(tmp_path: Path) -> None:
+    whole = Job(tmp_path / "job", SCRIPT, ("validated",), {})
+    ended = whole.run()
+    assert ended.code == 0, ended.err
+    progress = ended.reports[-1].progress
+    assert progress.target is None
+    steps = sorted({each.step for each in progress.evaluations})
+    assert steps == list(range(10, 81, 10))
+    assert {each.metric for each in progress.evaluations} == {"val_accuracy", "val_loss"}
+
+
 def test_a_row_goes_on_after_stops_and_each_fit_is_judged(tmp_path: Path) -> None:
     """The first model reaches the target twice in a row in its fourth epoch, the second in its
     third; stops come within the row, and between the target and the end of the fit."""

@@ -86,9 +86,10 @@ def test_notes_stay_while_a_job_shrinks_ends_its_container_and_starts_again() ->
     write(world, Note(A, "n", "1"))
     world.plan(("a", 1))
     world.crash("a")
+    world.kill_container("a")
     world.wait(10.0)
     world.plan(("a", 2))
-    assert world.job("a").notes == (("n", "1"),)
+    assert (world.job("a").attempt, world.job("a").notes) == (2, (("n", "1"),))
 
 
 def test_notes_end_with_their_job() -> None:

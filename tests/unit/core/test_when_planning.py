@@ -141,11 +141,17 @@ def test_a_job_that_trains_at_last_can_be_preempted_by_a_queued_one_of_higher_pr
     assert world.engine.wants_plan() is wanted
 
 
-def test_a_job_of_higher_priority_that_has_ended_is_no_reason_to_decide() -> None:
-    world = started(4, gpus=4)
-    world.submit("high", 4, priority=1)
-    world.event(ev.CancelRequested(JobId("high"), "ada"))
+def test_jobs_that_train_and_jobs_of_equal_priority_are_no_reason_to_preempt() -> None:
+    world = World().boot(4)
+    world.running("high", 2, 2, priority=1)
+    world.new_containers[JobId("a")] = {"slow_init": True}
+    world.submit("a", 2)
+    world.plan(("a", 2))
+    world.submit("equal", 2)
     decided(world)
     world.container("a").slow_init = False
     world.settle()
+    assert world.job("a").stage is Stage.TRAINING
     assert not world.engine.wants_plan()
+    world.submit("higher", 2, priority=1)
+    assert world.engine.wants_plan()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.wire import EXIT_SAVED, TargetProgress
+from reshape_sidecar.wire import EXIT_SAVED, Evaluation, TargetProgress
 from tests.support.hook_bed import ROOT, Ended, Job, plain
 
 LOOP = """
@@ -42,6 +42,25 @@ def job(tmp_path: Path) -> Job:
     script.write_text(LOOP)
     settings = {"PYTHONPATH": str(ROOT / "sidecar"), "RESHAPE_TARGET_ACCURACY": "0.8"}
     return Job(tmp_path / "job", script, (), settings)
+
+
+def test_a_loop_without_a_target_reports_its_evaluations_to_an_agent_that_knows_them(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    job = Job(tmp_path / "job", script, (), {"PYTHONPATH": str(ROOT / "sidecar")})
+    first = job.run(SCORES=",".join(["0.5"] * 12), NAMES="f1,loss", STOP_AT="13")
+    assert first.reports[-1].progress.evaluations == tuple(
+        Evaluation(metric, step, 0.5) for step in (5, 10) for metric in ("f1", "loss")
+    )
+    scores = {"SCORES": ",".join(["0.7"] * 12), "NAMES": "f1"}
+    found = job.run(**scores).reports[-1].progress.evaluations
+    assert [each.step for each in found] == list(range(15, 60, 5)), "of this process"
+    older = Job(tmp_path / "older", script, (), {"PYTHONPATH": str(ROOT / "sidecar")})
+    reports = older.run(**scores, RESHAPE_REPORT_LEVEL="3").reports
+    assert reports[-1].progress.step == 60
+    assert not any(report.progress.evaluations for report in reports)
 
 
 def judged(ended: Ended) -> TargetProgress:

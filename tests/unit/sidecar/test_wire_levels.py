@@ -17,6 +17,7 @@ from reshape_sidecar.init.values import InitStatus
 from reshape_sidecar.wire import (
     WIRE_LEVEL,
     Desired,
+    Evaluation,
     Mode,
     Observed,
     Phase,
@@ -67,7 +68,11 @@ LEVEL_3: dict[str, Any] = LEVEL_2 | {
     "prepare": ["g"],
     "prepared": {"type": "Prepared", "devices": ["g"], "stage": "device-barrier"},
 }
-BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3}
+LEVEL_4: dict[str, Any] = LEVEL_3 | {
+    "progress": LEVEL_2["progress"]
+    | {"evaluations": [{"type": "Evaluation", "metric": "val_loss", "step": 7, "value": 0.5}]},
+}
+BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4}
 FULL = Observed(
     "j",
     1,
@@ -75,7 +80,11 @@ FULL = Observed(
     3,
     Phase.CRASHED,
     exit_code=1,
-    progress=Progress(7, target=TargetProgress("val_accuracy")),
+    progress=Progress(
+        7,
+        target=TargetProgress("val_accuracy"),
+        evaluations=(Evaluation("val_loss", 7, 0.5),),
+    ),
     times=PhaseTimes(
         0.5,
         import_s=2.0,
@@ -99,12 +108,12 @@ PLAIN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize("level", BY_LEVEL)
 def test_a_controller_gets_the_fields_of_its_level_and_no_others(level: int) -> None:
     assert codec.to_value(at_level(FULL, level)) == BY_LEVEL[level]
 
 
-@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize("level", BY_LEVEL)
 def test_a_report_of_an_earlier_sidecar_is_read(level: int) -> None:
     assert codec.from_value(Observed, BY_LEVEL[level]) == at_level(FULL, level)
 

@@ -194,6 +194,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("accuracy", _learned(job)),
         ("target", _target(job)),
         ("", job.target_note or ""),
+        ("evaluated", "" if job.metric else _evaluated(job)),
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
         ("trajectory", _trajectory(job, measured)),
         ("not reshaped", job.fixed_because or ""),
@@ -277,6 +278,15 @@ def _target(job: JobView) -> str:
     if job.target_steps is not None:
         parts.append(f"its curve reaches the target at step {job.target_steps}")
     return "; ".join(parts)
+
+
+def _evaluated(job: JobView) -> str:
+    """The newest evaluation of each metric of a job without a target accuracy."""
+    newest = {each.metric: each for each in job.evaluations}
+    return "; ".join(
+        f"{metric} {figure(each.value, 4)} at step {each.step}"
+        for metric, each in sorted(newest.items())
+    )
 
 
 def _trajectory(job: JobView, measured: Verification | None) -> str:
