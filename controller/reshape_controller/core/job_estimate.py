@@ -96,7 +96,7 @@ class JobEstimate:
     ) -> None:
         """Replace the type's costs, for a job whose next process starts as ``start``; the figures
         that do not depend on them stay."""
-        costs = book.overheads(job_type)
+        costs = answers.overheads or book.overheads(job_type)
         cost, cold = costs[start], costs[StartKind.COLD]
         self.book, self.answers, self.cost = book, answers, cost
         self.exit_s, self.in_place_s = _exit_and_reshape_s(cost)

@@ -230,14 +230,12 @@ class ProfileBook:
 
     def _ratio(self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str) -> float:
         """Return measured over believed time of a step, for sizes without a measurement."""
-        if len(measured) == 1:  # most jobs have a single measurement
-            entry = measured[0]
-            believed_s = self.seconds_per_step(job_type, entry.gpu_type, entry.gpus)
-            return entry.seconds_per_step / believed_s
-        ratios = _corrections(
-            measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n)
-        )
-        return ratios[0]
+        on_type = [entry for entry in measured if entry.gpu_type == gpu_type] or measured
+        ratios = [
+            entry.seconds_per_step / self.seconds_per_step(job_type, entry.gpu_type, entry.gpus)
+            for entry in on_type
+        ]
+        return sum(ratios) / len(ratios)
 
     def overhead(self, job_type: str | None, how: StartKind = StartKind.COLD) -> Overhead:
         """Return the seconds of starts, saves and stops of a job of the type, whose processes start

@@ -19,16 +19,11 @@ def served_until(
     since_s = job.serves_since_s
     if not job.gpus or since_s is None or now_s <= since_s:
         return job.served
-    counts: dict[str, int] = {}
-    for gpu in job.gpus:
-        gpu_type = hosts[gpus[gpu].host].gpu_type
-        counts[gpu_type] = counts.get(gpu_type, 0) + 1
-    phase = job.stage.value
-    account = {(service.gpu_type, service.phase): service for service in job.served}
-    for gpu_type, count in counts.items():
-        before = account.get((gpu_type, phase))
-        gpu_s = count * (now_s - since_s) + (before.gpu_s if before is not None else 0.0)
-        account[gpu_type, phase] = Service(gpu_type, phase, gpu_s)
-    if len(account) == len(job.served):
-        return tuple(account.values())
-    return tuple([account[key] for key in sorted(account)])
+    gpu_type = hosts[gpus[job.gpus[0]].host].gpu_type  # a job's GPUs are on one host
+    phase, gpu_s = job.stage.value, len(job.gpus) * (now_s - since_s)
+    for number, before in enumerate(job.served):
+        if before.gpu_type == gpu_type and before.phase == phase:
+            now = Service(gpu_type, phase, before.gpu_s + gpu_s)
+            return (*job.served[:number], now, *job.served[number + 1 :])
+    account = [*job.served, Service(gpu_type, phase, gpu_s)]
+    return tuple(sorted(account, key=lambda service: (service.gpu_type, service.phase)))

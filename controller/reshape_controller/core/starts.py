@@ -42,7 +42,8 @@ def offered(report: Observed | None) -> StartKind:
 
 def differ(before: Observed | None, after: Observed) -> bool:
     """Return whether two reports of a job offer different starts."""
-    if _says_nothing(after) and (before is None or _says_nothing(before)):
+    same = (after.standby, after.can_prepare)
+    if before is not None and (before.standby, before.can_prepare) == same:
         return False
     return offered(before) is not offered(after)
 
@@ -58,8 +59,3 @@ def _without_successor(report: Observed | None) -> StartKind:
     standby = report.standby if report is not None else None
     is_ready = standby is not None and standby.state is StandbyState.READY
     return StartKind.ZYGOTE if is_ready else StartKind.COLD
-
-
-def _says_nothing(report: Observed) -> bool:
-    """Return whether a SideCar of an earlier release, or of a replay, has sent the report."""
-    return report.standby is None and not report.can_prepare

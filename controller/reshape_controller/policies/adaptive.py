@@ -20,7 +20,7 @@ from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemp
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import candidates, legal_moves, outranking, unknown_length
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
-from reshape_controller.scheduling.cluster_index import RunningEntry, is_overdue
+from reshape_controller.scheduling.cluster_index import RunningEntry
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.evaluation import (
     DoNothing,
@@ -31,6 +31,7 @@ from reshape_controller.scheduling.evaluation import (
 )
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.queue_index import is_overdue
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -319,7 +320,9 @@ class _Decision:
         """Give idle GPUs that no queued job wants to a job of unknown length."""
         if self._most_idle == 0:
             return None
-        target, at_s = unknown_length.growth(self._snapshot, self._idle, UNKNOWN_GROWS_AFTER_S)
+        target, at_s = unknown_length.growth(
+            self._snapshot, self._growth.unknown_length, self._idle, UNKNOWN_GROWS_AFTER_S
+        )
         self._empty.wake(at_s)
         if target is None:
             return None
@@ -337,7 +340,7 @@ class _Decision:
         snapshot = self._snapshot
         if snapshot.explain or snapshot.queued:
             return False
-        return not (legal_moves.pinned(snapshot) or self._growth.candidates)
+        return not (self._growth.any_pinned or self._growth.candidates)
 
     def _grow_to_pin(self, evaluation: Evaluation, job: JobView) -> Plan | None:
         """Give a pinned job its size as soon as enough GPUs are idle on its host."""
@@ -349,17 +352,17 @@ class _Decision:
         return evaluation.plan("grows-to-pin", job, option, Ranking(best=option), 2)
 
     def _find_cooling(self) -> list[RunningEntry]:
-        """The running jobs that may not be shrunk yet."""
-        entries = self._forecast.running_index.maybe_cooling.values()
-        return [entry for entry in entries if not self._is_cool(entry.job)]
-
-    def _is_cool(self, job: JobView) -> bool:
-        """Whether a job that was reshaped, or refused to be, may be shrunk again."""
-        at_s = job.no_shrink_before_s
-        if at_s <= self._snapshot.now_s and job.reshaped_at_s is not None:
-            at_s = self._policy.cool_at_s(self._predictor, job)
-        self._empty.wake(at_s)
-        return at_s <= self._snapshot.now_s
+        """The running jobs that were reshaped, or refused to be, and may not be shrunk yet."""
+        now_s, cooling = self._snapshot.now_s, []
+        for entry in self._forecast.running_index.maybe_cooling.values():
+            job = entry.job
+            at_s = job.no_shrink_before_s
+            if at_s <= now_s and job.reshaped_at_s is not None:
+                at_s = self._policy.cool_at_s(self._predictor, job)
+            if at_s > now_s:
+                self._empty.wake(at_s)
+                cooling.append(entry)
+        return cooling
 
     @cached_property
     def _forecast(self) -> Forecast:

@@ -106,7 +106,13 @@ class DonorBounds:
     def may_be_worth(self, entry: RunningEntry, slowdown: float, gain: MaxGain) -> bool:
         """Whether an option for which the job shrinks could save enough, if its iterations get
         longer by at least the part ``slowdown``."""
-        return self._threshold(entry, slowdown).is_met_by(gain)
+        end = entry.end_ms - self._now_ms if entry.is_absolute else entry.end_ms
+        if end <= gain.queue_limit_ms:
+            return True
+        min_saving = self._min_saving_ms(end)
+        if min_saving <= gain.makespan_ms:
+            return True
+        return self._min_loss_ms(entry, slowdown) + min_saving <= gain.total_ms
 
     def find(
         self, outlook: Outlook, newcomer: JobView, hosts: list[HostView], baseline: tuple[int, int]
@@ -160,7 +166,7 @@ class DonorBounds:
         if not job_class.trains:
             return -1.0
         predictor = self._forecast.predictor
-        cache = _cache_of(job_class, predictor, self._min_saving_ms)
+        cache = _cache_of(job_class, self._min_saving_ms)
         pending = cache.pending
         if not job_class.own_speeds:
             pending = [job_class.entries[0][2]] if cache.slowdown == NO_SIZE_S else []
@@ -200,12 +206,15 @@ class DonorBounds:
     def _threshold(self, entry: RunningEntry, slowdown: float) -> Threshold:
         end = entry.end_from_now_ms(self._now_ms)
         min_saving = self._min_saving_ms(end)
+        return Threshold(end, min_saving, self._min_loss_ms(entry, slowdown) + min_saving)
+
+    def _min_loss_ms(self, entry: RunningEntry, slowdown: float) -> int:
+        """What a job loses at least if its iterations get longer by the part ``slowdown``."""
         if slowdown < 0.0:
-            return Threshold(end, min_saving, UNKNOWN_LOSS_MS)
+            return UNKNOWN_LOSS_MS
         train_s = entry.train_end_s - self._now_s
         loss_s = train_s * slowdown if train_s > 0.0 else 0.0
-        loss_ms = int((loss_s + entry.in_place_s) * 1000.0) - ROUNDING_MS
-        return Threshold(end, min_saving, loss_ms + min_saving)
+        return int((loss_s + entry.in_place_s) * 1000.0) - ROUNDING_MS
 
 
 class _MaxGains:
@@ -281,6 +290,21 @@ class GrowthBounds:
         return self._shortfall_ms(entry) <= 0
 
     @property
+    def any_pinned(self) -> bool:
+        """Whether a user has pinned a running job that a plan may name to a size."""
+        return any(key.pinned for key in self._running_index.classes)
+
+    @property
+    def unknown_length(self) -> list[JobView]:
+        """The running jobs of unknown length that a plan may name."""
+        return [
+            entry.job
+            for job_class in self._running_index.classes.values()
+            if not job_class.growable
+            for _, _, entry in job_class.entries
+        ]
+
+    @property
     def count(self) -> int:
         """The number of running jobs that may get more GPUs."""
         return sum([len(job_class.entries) for job_class in self._growable()])
@@ -305,19 +329,20 @@ class GrowthBounds:
 
     def _class_candidates(self, job_class: RunningClass) -> list[RunningEntry]:
         """The jobs of a class that may be worth it on another host, from the class's cache."""
-        cache = _cache_of(job_class, self._predictor, self.min_saving_ms)
+        cache = _cache_of(job_class, self.min_saving_ms)
         largest = self._largest(job_class.sizes)
         entries = cache.growth.get(largest)
         if entries is None:
             entries = [entry for _, _, entry in job_class.entries]
         elif not entries:
             return entries
+        by_job = self._running_index.by_job
         candidates: list[RunningEntry] = []
         for entry in entries:
-            if self._running_index.by_job.get(entry.job.id) is entry:
+            if by_job.get(entry.job.id) is entry:
                 # With costs this small, rounding could decide at the end of training.
                 is_cheap = entry.in_place_s * 1000.0 <= ROUNDING_MS
-                if is_cheap or self.may_be_worth(entry):
+                if is_cheap or self._shortfall_ms(entry) <= 0:
                     candidates.append(entry)
         cache.growth[largest] = candidates
         return candidates
@@ -343,37 +368,33 @@ class GrowthBounds:
 
     def _shortfall_ms(self, entry: RunningEntry) -> int:
         """What a job's saving lacks at its best size, at least; 0 if its end is unknown."""
-        if entry.job_class is None or not entry.job_class.trains:
+        job_class = entry.job_class
+        if job_class is None or not job_class.trains:
             return 0
         train_s = entry.train_end_s - self._now_s
         if train_s < 0.0:
             train_s = 0.0
-        saving_s = train_s * self._max_speedup(entry, entry.job_class, 0) - entry.restart_s
+        saving_s = train_s * self._max_speedup(entry.job, job_class, 0) - entry.restart_s
         idle = self._idle.get(entry.host_number, 0)
         if idle:
-            here_s = train_s * self._max_speedup(entry, entry.job_class, idle)
+            here_s = train_s * self._max_speedup(entry.job, job_class, idle)
             cost_s = entry.in_place_s if self._in_place else entry.restart_s
             saving_s = max(saving_s, here_s - cost_s)
-        min_saving = self.min_saving_ms(entry.end_from_now_ms(self._now_ms))
-        return min_saving - int(saving_s * 1000.0) - ROUNDING_MS
+        end = entry.end_ms - self._now_ms if entry.is_absolute else entry.end_ms
+        return self.min_saving_ms(end) - int(saving_s * 1000.0) - ROUNDING_MS
 
-    def _max_speedup(self, entry: RunningEntry, job_class: RunningClass, idle: int) -> float:
+    def _max_speedup(self, job: JobView, job_class: RunningClass, idle: int) -> float:
         """By what part an iteration gets shorter at most: with ``idle`` more GPUs of the job's own
         host, or on another host if that is 0. Without own speeds it is the same for the class."""
-        if job_class.own_speeds:
-            return self._compute_speedup(entry.job, idle)
-        key = (job_class, idle)
-        speedup = self._speedups.get(key)
-        if speedup is None:
-            speedup = self._speedups[key] = self._compute_speedup(entry.job, idle)
-        return speedup
-
-    def _compute_speedup(self, job: JobView, idle: int) -> float:
-        estimate = self._predictor.estimate(job)
+        if not job_class.own_speeds:
+            speedup = self._speedups.get((job_class, idle))
+            if speedup is not None:
+                return speedup
         if idle:
             largest: MaxIdle = ((job.gpu_type, _largest_within(job.sizes, job.size + idle)),)
         else:
             largest = self._largest(job.sizes)
+        estimate = self._predictor.estimate(job)
         shortest_s = estimate.min_step_s.get(largest)
         if shortest_s is None:
             possible = [NO_SIZE_S]
@@ -381,17 +402,19 @@ class GrowthBounds:
                 times_s = self._predictor.step_times_s(job, gpu_type)
                 possible += [times_s[size] for size in job.sizes if job.size <= size <= most]
             shortest_s = estimate.min_step_s[largest] = min(possible)
-        return (estimate.step_s - shortest_s) / estimate.step_s
+        speedup = (estimate.step_s - shortest_s) / estimate.step_s
+        if not job_class.own_speeds:
+            self._speedups[job_class, idle] = speedup
+        return speedup
 
 
-def _cache_of(
-    job_class: RunningClass, predictor: Predictor, min_saving_ms: MinSaving
-) -> BoundCache:
-    """Return the cache of a class, emptied if the speeds of its type or the policy are others."""
-    tables, cache = predictor.book.answers(job_class.key.job_type).tables, job_class.bound_cache
-    if cache is None or cache.tables is not tables or cache.min_saving_ms != min_saving_ms:
+def _cache_of(job_class: RunningClass, min_saving_ms: MinSaving) -> BoundCache:
+    """Return the cache of a class, emptied if the policy is another. The index empties it if the
+    speeds of its type change."""
+    cache = job_class.bound_cache
+    if cache is None or cache.min_saving_ms != min_saving_ms:
         pending = [entry for _, _, entry in job_class.entries]
-        cache = job_class.bound_cache = BoundCache(tables, min_saving_ms, NO_SIZE_S, pending)
+        cache = job_class.bound_cache = BoundCache(min_saving_ms, NO_SIZE_S, pending)
     return cache
 
 

@@ -245,16 +245,15 @@ class BestFit:
     """Finds, on each GPU type, the host with the fewest idle GPUs that are enough."""
 
     def __init__(self, hosts: list[HostView]) -> None:
-        self._hosts = hosts
-        self._most_idle = legal_moves.most_idle(hosts)
+        idle = [host for host in hosts if host.idle]
+        self._hosts = sorted(idle, key=lambda host: (host.idle, host.id))
+        """The hosts with idle GPUs, those with the fewest first."""
         self._best: dict[int, list[list[HostView]]] = {}
         """By size: for each GPU type the best host, and the second best if there is one."""
 
     def hosts_for(self, size: int, without: HostId | None = None) -> list[HostView]:
         """Return the best host but ``without`` for ``size`` GPUs of each type, types in
         alphabetical order."""
-        if size > self._most_idle:
-            return []
         best = self._best.get(size)
         if best is None:
             best = self._best[size] = self._two_best(size)
@@ -268,9 +267,9 @@ class BestFit:
 
     def _two_best(self, size: int) -> list[list[HostView]]:
         by_type: dict[str, list[HostView]] = {}
-        enough = [host for host in self._hosts if host.idle >= size]
-        for host in sorted(enough, key=lambda host: (host.idle, host.id)):
-            two = by_type.setdefault(host.gpu_type, [])
-            if len(two) < 2:
-                two.append(host)
+        for host in self._hosts:
+            if host.idle >= size:
+                two = by_type.setdefault(host.gpu_type, [])
+                if len(two) < 2:
+                    two.append(host)
         return [by_type[gpu_type] for gpu_type in sorted(by_type)]

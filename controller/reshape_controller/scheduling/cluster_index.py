@@ -1,6 +1,6 @@
 """The index of a cluster's jobs: running jobs by their ends, queued jobs by their work and waits.
 
-``RunningIndex`` and ``QueueIndex`` are updated in place, view by view. ``ClusterIndex`` holds both,
+``RunningIndex`` is updated in place, view by view. ``ClusterIndex`` holds it, the ``QueueIndex``,
 and the jobs' estimates. A planner has one: it follows a state from snapshot to snapshot and takes
 in the views that have changed, what the profiles have learned, and the time. For a snapshot without
 an index, and for one that does not follow the last one, it is built from nothing. Both ways give
@@ -9,10 +9,9 @@ the same index; a test compares them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import NamedTuple
 
 from reshape_controller.core.job_estimate import Estimates, JobEstimate
@@ -20,6 +19,7 @@ from reshape_controller.core.model import HostId, JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.queue_index import QueueIndex
 from reshape_profiles.schema import Overhead
 from reshape_sidecar.wire import StartKind
 
@@ -66,6 +66,8 @@ class ClassKey(NamedTuple):
     own_speeds: bool
     """Whether each job was measured at several sizes, so that its slowdown is its own."""
     start: StartKind
+    pinned: bool
+    """Whether a user has pinned the jobs to a size."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,8 +104,6 @@ class RunningEntry:
 class BoundCache:
     """What the bounds know of a class of jobs. Only ``bounds`` fills and reads it."""
 
-    tables: object
-    """The type's speed tables for which it holds."""
     min_saving_ms: object
     """The policy's function for which it holds."""
     slowdown: float
@@ -280,6 +280,10 @@ class RunningIndex:
             type_entry.costs = costs
             if not costs_changed and answers.tables is before.tables:
                 continue
+            if answers.tables is not before.tables:
+                for job_class in self.classes.values():
+                    if job_class.key.job_type == job_type:
+                        job_class.bound_cache = None
             for entry in list(type_entry.jobs.values()):
                 if costs_changed or not entry.own_end:
                     self.put(predictor, entry.job)
@@ -288,10 +292,8 @@ class RunningIndex:
         """Make the ends of the jobs relative that should have trained by ``now_s``."""
         late = [entry for entry in self._fixed.values() if entry.train_end_s <= now_s]
         for job_class in self.classes.values():
-            for train_end_s, _, entry in job_class.entries if job_class.trains else ():
-                if train_end_s > now_s:
-                    break
-                late.append(entry)
+            if job_class.trains and job_class.entries[0][0] <= now_s:
+                late += [entry for end_s, _, entry in job_class.entries if end_s <= now_s]
         for entry in late:
             if entry.is_absolute:
                 self.put(predictor, entry.job)
@@ -307,6 +309,7 @@ class RunningIndex:
             job.growable,
             len(job.measured) > 1,
             job.start,
+            job.pinned,
         )
         job_class = self.classes.get(key)
         if job_class is None:
@@ -323,93 +326,6 @@ class RunningIndex:
             costs = estimate.book.overheads(job_type)
             entry = self._types[job_type] = _TypeEntry(estimate.answers, costs)
         return entry
-
-
-@dataclass(slots=True, eq=False)
-class QueueClass:
-    """Queued jobs that share an estimate and may start on the same hosts."""
-
-    job: JobView
-    """Any job that is or was of the class."""
-    count: int = 0
-    """The number of jobs that are of the class now."""
-
-
-class QueueIndex:
-    """The queued jobs: how many are of a class, and which have waited too long."""
-
-    def __init__(self) -> None:
-        self.classes: dict[tuple[JobEstimate, HostId | None], QueueClass] = {}
-        """The classes by estimate and the only host on which their jobs may start."""
-        self._jobs: dict[JobId, tuple[JobView, JobEstimate]] = {}
-        self._submitted: list[tuple[float, JobId]] = []
-        """Times of submission, ascending, of the jobs without a longest wait of their own."""
-        self._deadlines_s: dict[JobId, float] = {}
-        """When the jobs with a longest wait of their own will have waited for so long."""
-
-    def put(self, predictor: Predictor, job: JobView) -> None:
-        """Add a job, or replace its view."""
-        self.drop(job.id)
-        estimate = predictor.estimate(job)
-        self._jobs[job.id] = job, estimate
-        key = (estimate, job.only_host)
-        queue_class = self.classes.get(key)
-        if queue_class is None:
-            queue_class = self.classes[key] = QueueClass(job)
-        queue_class.count += 1
-        max_wait_s = job.spec.max_wait_s
-        if max_wait_s is None:
-            insort(self._submitted, (job.waits_since_s, job.id))
-        else:
-            self._deadlines_s[job.id] = job.waits_since_s + max_wait_s
-
-    def drop(self, job_id: JobId) -> None:
-        """Remove a job, if it is there."""
-        known = self._jobs.pop(job_id, None)
-        if known is None:
-            return
-        job, estimate = known
-        key = (estimate, job.only_host)
-        queue_class = self.classes[key]
-        queue_class.count -= 1
-        if not queue_class.count:
-            del self.classes[key]
-        if self._deadlines_s.pop(job_id, None) is None:
-            submitted = self._submitted
-            del submitted[bisect_left(submitted, (job.waits_since_s, job_id))]
-
-    def overdue(
-        self, queued: Iterable[JobView], now_s: float, default_wait_s: float
-    ) -> list[JobView]:
-        """Return the jobs of ``queued`` that are overdue (see ``is_overdue``), in its order."""
-        count = len([at_s for at_s in self._deadlines_s.values() if at_s <= now_s])
-        count += self._first_in_time(now_s, default_wait_s)
-        overdue: list[JobView] = []
-        for job in queued if count else ():
-            if is_overdue(job, now_s, default_wait_s):
-                overdue.append(job)
-                if len(overdue) == count:
-                    break
-        return overdue
-
-    def next_overdue_s(self, now_s: float, default_wait_s: float) -> float:
-        """Return when the next job becomes overdue (Unix seconds); infinite: none will."""
-        at_s = min([at_s for at_s in self._deadlines_s.values() if at_s > now_s], default=inf)
-        first = self._first_in_time(now_s, default_wait_s)
-        if first < len(self._submitted):
-            at_s = min(at_s, self._submitted[first][0] + default_wait_s)
-        return at_s
-
-    def _first_in_time(self, now_s: float, default_wait_s: float) -> int:
-        """The position in ``_submitted`` of the first job that is not overdue. The sum is that of
-        ``is_overdue``: another order of operations may round to another result."""
-        return bisect_right(self._submitted, now_s, key=lambda entry: entry[0] + default_wait_s)
-
-
-def is_overdue(job: JobView, now_s: float, default_wait_s: float) -> bool:
-    """Whether a queued job has waited for its longest wait, or else for ``default_wait_s``."""
-    max_wait_s = job.spec.max_wait_s
-    return job.waits_since_s + (default_wait_s if max_wait_s is None else max_wait_s) <= now_s
 
 
 class ClusterIndex:
@@ -494,6 +410,8 @@ class ClusterIndex:
 
 def _have_same_numbers(before: tuple[HostView, ...], hosts: tuple[HostView, ...]) -> bool:
     """Whether a numbering of the hosts as they were before holds for ``hosts``."""
+    if before is hosts:
+        return True
     changed = [(old, new) for old, new in zip(before, hosts, strict=False) if old is not new]
     return len(before) == len(hosts) and all(
         old.id == new.id and old.gpu_type == new.gpu_type for old, new in changed

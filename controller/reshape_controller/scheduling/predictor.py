@@ -206,7 +206,11 @@ class Predictor:
     def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
         """Return the total of ``incoming``; the training time of a job that does not train is
         cached."""
-        estimate = self.estimate(job)
+        return self._incoming_s(job, self.estimate(job), gpu_type, size, release_s)
+
+    def _incoming_s(
+        self, job: JobView, estimate: JobEstimate, gpu_type: str, size: int, release_s: float
+    ) -> float:
         cost = estimate.cost
         fixed_s = cost.process_init_s + release_s + estimate.exit_s
         if not job.initialized:
@@ -245,7 +249,9 @@ class Predictor:
             return work
         if work is None or estimate.gpu_types != gpu_types:
             size = job.sizes[0]
-            durations = tuple([to_ms(self.incoming_s(job, name, size)) for name in gpu_types])
+            durations = tuple(
+                [to_ms(self._incoming_s(job, estimate, name, size, 0.0)) for name in gpu_types]
+            )
             work = estimate.queued_work = QueuedWork(size, durations, size * min(durations))
         estimate.gpu_types = gpu_types
         return work
@@ -256,7 +262,9 @@ class Predictor:
         """Return the total of ``reshaped`` by size, for all sizes that the job may have."""
         estimate = self.estimate(job)
         fixed_s = self._reshape_s(estimate, moves=moves) + estimate.exit_s
-        steps = self._remaining_steps(estimate) + self.lost_steps(job)
+        steps = self._remaining_steps(estimate)
+        if job.loses:
+            steps += self.lost_steps(job)
         step_times_s = self._step_times_s(job, estimate, gpu_type)
         return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
 

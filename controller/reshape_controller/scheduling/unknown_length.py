@@ -9,27 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves
 
 
 def growth(
-    snapshot: Snapshot, idle: Sequence[HostView], after_s: float
+    snapshot: Snapshot, jobs: Sequence[JobView], idle: Sequence[HostView], after_s: float
 ) -> tuple[Target | None, float]:
     """Return the growth of the job that has had its size for longest, and the time at which a
     further job may grow (infinite if there is none).
 
-    ``idle``: hosts with idle GPUs; ``after_s``: shortest time at a size.
+    ``jobs``: the running jobs of unknown length; ``idle``: hosts with idle GPUs; ``after_s``:
+    shortest time at a size.
     """
     found: list[tuple[float, str, Target]] = []
     again_s = inf
-    if snapshot.mechanism is Mechanism.NONE:
-        return None, again_s
     by_id = {host.id: host for host in idle}
-    for job in snapshot.running:
-        if job.growable or job.fixed_because or job.frozen or not job.trains or job.pinned:
+    for job in jobs:
+        if job.fixed_because or not job.trains or job.pinned:
             continue
         host = by_id.get(job.host) if job.host is not None else None
         sizes = (

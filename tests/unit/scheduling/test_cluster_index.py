@@ -13,14 +13,10 @@ from reshape_controller.core.knowledge import Learned, Measured
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import Snapshot, Target
 from reshape_controller.policies.adaptive import Adaptive
-from reshape_controller.scheduling.cluster_index import (
-    CHANGED_MIN,
-    ClusterIndex,
-    QueueIndex,
-    is_overdue,
-)
+from reshape_controller.scheduling.cluster_index import CHANGED_MIN, ClusterIndex
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.queue_index import QueueIndex, is_overdue
 from tests.support.clusters import COSTS, FLAT, Cluster
 
 TAIL_MS = 10_000
