@@ -219,3 +219,17 @@ def test_a_successor_that_is_killed_after_its_release_is_a_crash_like_any_other(
 
 def test_a_program_without_the_hook_prepares_nothing(job: Bed) -> None:
     assert not job.training(programs.STEPS).can_prepare
+
+
+def test_a_job_that_may_not_overlap_prepares_nothing_even_if_it_is_asked_to(job: Bed) -> None:
+    """As on real GPUs: two of its processes must not be on one of them."""
+    seen = job.training(
+        programs.SESSION, framework="keras", standby=Shortcut.OFF, overlap=Shortcut.OFF
+    )
+    assert not seen.can_prepare
+    prepare(job, TWO, DEVICES)
+    job.coordinator.until("its answer", lambda o: o.prepare == TWO)
+    job.coordinator.until("steps after that", lambda o: o.progress.step > 10)
+    assert successors(job) == []
+    after = job.started(job.coordinator.want(Mode.RUN, *TWO))
+    assert after.times.how is StartKind.COLD

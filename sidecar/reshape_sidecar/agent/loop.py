@@ -202,8 +202,12 @@ class Agent:
             state.wake.clear()
             now_s = time.monotonic()
             due_s = self._notice_first_step(now_s)
+            status = state.status()
+            if not reporting.can_prepare(state.spec, status):
+                # An order to prepare that comes all the same must not reach a GPU.
+                status = replace(status, prepare_number=None)
             action = converge.decide(
-                state.memory, state.status(), saving=state.saving, ready=state.ready, now_s=now_s
+                state.memory, status, saving=state.saving, ready=state.ready, now_s=now_s
             )
             if not isinstance(action, converge.Idle):
                 await actions.do(action)
