@@ -45,7 +45,16 @@ T = TypeVar("T")
 class ZygoteBed:
     """One container with init alone; ``generation`` counts the starts."""
 
-    def __init__(self, path: Path, /, again_s: float = 30.0, **variables: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        /,
+        again_s: float = 30.0,
+        framework: str = "keras",
+        python: str = sys.executable,
+        **variables: str,
+    ) -> None:
+        self._framework, self._python = framework, python
         self.code = path / "code"
         self.folder = Folder(path / "attempt")
         self.checkpoints = path / "checkpoints"
@@ -90,7 +99,8 @@ class ZygoteBed:
             coordinator_url="http://127.0.0.1:9",
             epoch=1,
             device_mode=DeviceMode.SIMULATED,
-            python=sys.executable,
+            python=self._python,
+            framework=self._framework,
         )
 
     def ask(self, request: Request) -> InitStatus:
@@ -225,9 +235,12 @@ class ZygoteBed:
 
 
 @contextlib.contextmanager
-def zygote_bed(path: Path, /, again_s: float = 30.0, **variables: str) -> Iterator[ZygoteBed]:
-    """A bed that is ended afterwards, with no process left."""
-    bed = ZygoteBed(path, again_s, **variables)
+def zygote_bed(path: Path, /, again_s: float = 30.0, **options: str) -> Iterator[ZygoteBed]:
+    """A bed that is ended afterwards, with no process left.
+
+    ``options``: framework and interpreter of its scripts, and variables.
+    """
+    bed = ZygoteBed(path, again_s, **options)
     try:
         yield bed
     finally:

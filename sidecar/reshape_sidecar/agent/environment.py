@@ -23,6 +23,9 @@ from reshape_sidecar.wire import WIRE_LEVEL
 
 ZYGOTE = "zygote.py"
 HOOKED_FRAMEWORKS = ("keras", "tensorflow")
+PYTORCH = "pytorch"
+PYTORCH_MODULE = "torch"
+"""The zygote's argument for PyTorch."""
 _INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?\Z")
 _WITH_VALUE = ("--check-hash-based-pycs",)
 _DROPPED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_CONFIG")
@@ -54,16 +57,20 @@ def hooked(spec: AttemptSpec) -> bool:
 
 
 def zygote_command(spec: AttemptSpec) -> tuple[str, ...] | None:
-    """Return the command of the zygote; None if training does not run under the hook.
+    """Return the command of the zygote; None if training is no Python script of a framework.
 
     It is as long as the cold command where that is possible, because the fork shows that command in
     the zygote's place.
     """
-    index = hook_index(spec.command) if hooked(spec) else None
+    words = spec.command
+    is_pytorch = spec.framework == PYTORCH and bool(words) and _is_interpreter(words[0])
+    index = hook_index(words) if hooked(spec) or is_pytorch else None
     if index is None:
         return None
     cold = command(spec)
     words = (*cold[:index], str(hook_path().with_name(ZYGOTE)))
+    if is_pytorch:
+        words = (*words, PYTORCH_MODULE)
     room = _length(cold) - _length(words)
     return (*words, "_" * (room - 1)) if room > 0 else words
 
@@ -177,7 +184,7 @@ def variables(
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(library), env.get("PYTHONPATH"))))
     if spec.workers > 1:
         env |= _among_workers(spec, peers, meeting)
-    if spec.framework == "pytorch":
+    if spec.framework == PYTORCH:
         chief = peers[0] if peers else f"127.0.0.1:{free_port}"
         env |= _torchrun(spec, len(devices), chief)
     return env

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from reshape_sidecar import limits
-from reshape_sidecar.agent import converge, environment, script_variables
+from reshape_sidecar.agent import converge, environment, library, script_variables
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.init.values import InitStatus, UseZygote
@@ -32,7 +32,7 @@ def request(
         return "switched off"
     command = environment.zygote_command(spec)
     if command is None:
-        return f"no zygote for {spec.framework} programs without the hook"
+        return f"no zygote for this command of a job with framework {spec.framework}"
     left_bytes = memory_left_bytes(cgroups)
     if left_bytes is not None and left_bytes < ZYGOTE_BYTES:
         return f"{left_bytes >> 20} MiB of memory are left, a zygote takes {ZYGOTE_BYTES >> 20}"
@@ -44,6 +44,7 @@ def request(
         keep_running=folder.run,
         now_s=time.monotonic(),
         free_port=0,
+        library=library.install(folder.run),
     )
     key = environment.zygote_key(spec, env)
     env = script_variables.after(spec, env)

@@ -26,20 +26,26 @@ from reshape_sidecar.contract import (
     ENV_SOCKET,
     ZYGOTE_GO,
 )
-from reshape_sidecar.hook import import_world
+from reshape_sidecar.hook import import_world, process_image
 from reshape_sidecar.hook.import_record import ModuleRecord
 from reshape_sidecar.hook.import_replay import ImportReplay
 
 HIGH_DESCRIPTOR = 200
 """The connection to init has at least this number: the script's files get those of a cold start."""
 LINE_BYTES = 1 << 16
-FRAMEWORK = "tensorflow"
+TENSORFLOW, PYTORCH = "tensorflow", "torch"
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """What the zygote knows of a new interpreter, and what it has imported since."""
 
+    framework: str
+    """The module that stands for the whole framework."""
+    hooked: bool
+    """Whether the script runs under the hook; if not, it sees no module of it."""
+    options: int
+    """Words of the cold command before the program of the hook, or before the script."""
     modules: frozenset[str]
     """Modules that a cold start has before the script."""
     path: tuple[str, ...]
@@ -108,13 +114,11 @@ class Connection:
         self._stream.close()
 
 
-def become_cold_start(
-    stream: socket.socket, world: World, program: str, init: int, middle: int
-) -> list[str]:
-    """Become the process that init orders on ``stream``; return the arguments of the hook.
+def become_cold_start(stream: socket.socket, world: World, init: int, middle: int) -> list[str]:
+    """Become the process that init orders on ``stream``; return its arguments.
 
-    ``program``: the hook's program, the first of these. Ends the process if init has given the
-    order up, or if it cannot be carried out.
+    The first is the hook's program, or the script that runs without the hook. Ends the process if
+    init has given the order up, or if it cannot be carried out.
     """
     connection = Connection(stream)
     connection.move_up()
@@ -126,7 +130,6 @@ def become_cold_start(
         connection.say(stale=problem)
         os._exit(0)
     try:
-        arguments = order.command[order.command.index(program) :]
         _take_place(order, world, init, middle)
     except Exception as error:
         connection.say(failed=f"{type(error).__name__}: {error}")
@@ -134,12 +137,10 @@ def become_cold_start(
     _replay(order, world, connection)
     if not connection.may_go():
         os._exit(0)
-    return list(arguments)
+    return list(order.command[world.options :])
 
 
 def _take_place(order: Order, world: World, init: int, middle: int) -> None:
-    from reshape_sidecar.hook import process_image
-
     process_image.become_child_of(init, middle)
     process_image.redirect_output(order.log)
     os.chdir(order.folder)
@@ -155,8 +156,10 @@ def _take_place(order: Order, world: World, init: int, middle: int) -> None:
     warnings._filters_mutated()  # type: ignore[attr-defined]
     sys.meta_path[:] = world.finders
     random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
+    if PYTORCH in sys.modules:
+        sys.modules[PYTORCH].default_generator.seed()
+    if "numpy.random" in sys.modules:
+        numpy = sys.modules["numpy"]
         numpy.random.set_bit_generator(numpy.random.MT19937())
 
 
@@ -165,7 +168,7 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
     comparison = import_world.Comparison(world.imports)
 
     def check(name: str) -> None:
-        if os.getpid() != me or FRAMEWORK in sys.modules:
+        if os.getpid() != me or world.framework in sys.modules:
             return  # a process that the script has forked must not run the script again
         difference = comparison.difference(name, os.environ)
         if difference is not None:
@@ -173,9 +176,10 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
             _execute(order)
 
     def done() -> None:
-        if FRAMEWORK in sys.modules and os.getpid() == me and connection.is_open:
+        if world.framework in sys.modules and os.getpid() == me and connection.is_open:
             connection.close()
-            _set_logger()
+            if world.framework == TENSORFLOW:
+                _set_logger()
 
     replay = ImportReplay(world.records, check, done)
     replay.begin(
@@ -183,13 +187,16 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
         for name in list(sys.modules)
         if name not in world.modules and not name.startswith("_reshape_hook")
     )
+    if not world.hooked:
+        hook = [name for name in sys.modules if name.startswith("_reshape_hook")]
+        process_image.keep([sys.modules.pop(name) for name in hook])
 
 
 def _set_logger() -> None:
     """Leave TensorFlow's logger its own handler only where its import would give it that."""
     logging = sys.modules["logging"]  # TensorFlow has imported it
     if logging.getLogger().handlers:
-        logging.getLogger(FRAMEWORK).handlers.clear()
+        logging.getLogger(TENSORFLOW).handlers.clear()
 
 
 def _execute(order: Order) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -16,7 +17,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -56,6 +57,8 @@ class WarningFilters:
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
+    removed: tuple[Any, ...] = ()
+    """Filters that the body takes away, mostly those that it has added for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,15 @@ class ExitHandler:
     names: dict[str, Any]
 
 
-Step = Import | RandomWords | Variables | WarningFilters | Finder | ExitHandler
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The body replaces attributes of another module."""
+
+    module: ModuleType
+    values: dict[str, Any]
+
+
+Step = Import | RandomWords | Variables | WarningFilters | Finder | ExitHandler | Attributes
 
 
 @dataclass(slots=True)
@@ -91,6 +102,23 @@ class ModuleRecord:
         if name not in self.names:
             self.names.add(name)
             self.steps.append(Import(name))
+
+
+def records_of(imports: Mapping[str, Iterable[str]]) -> dict[str, ModuleRecord]:
+    """Return records of modules that were imported before there was a recorder.
+
+    ``imports``: the names that each of them imports, in order; not every name is a module.
+    """
+    records = {
+        importer: ModuleRecord([Import(name) for name in names if name in sys.modules])
+        for importer, names in imports.items()
+    }
+    for name, module in sys.modules.items():
+        parent = name.rpartition(".")[0]
+        spec = getattr(module, "__spec__", None)
+        if parent in records and (spec is None or spec.name != name):
+            records[parent].imports(name)  # the body of the parent has put it there
+    return records
 
 
 class ImportRecorder(importlib.abc.MetaPathFinder):
@@ -120,6 +148,22 @@ class ImportRecorder(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
             for record in self.modules.values():
                 record.names = _NO_NAMES
+
+    def import_later(self, name: str, package: str) -> None:
+        """Import the module ``name``, which ``package`` has not imported.
+
+        Until its replay ``package`` keeps the attributes that this replaces.
+        """
+        module = sys.modules[package]
+        before = dict(vars(module))
+        importlib.import_module(name)
+        changed = {
+            key: value
+            for key, value in vars(module).items()
+            if key in before and value is not before[key]
+        }
+        self.modules[name].steps.append(Attributes(module, changed))
+        vars(module).update({key: before[key] for key in changed})
 
     def own_variables(self) -> frozenset[str]:
         """Return the environment variables that the recorded imports set."""
@@ -271,6 +315,7 @@ def _new_filters(before: list[Any], now: list[Any]) -> WarningFilters:
     return WarningFilters(
         tuple(entry for entry in new if now.index(entry) < end),
         tuple(entry for entry in new if now.index(entry) > end),
+        tuple(entry for entry in before if entry not in now),
     )
 
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
-import importlib.abc
-import importlib.machinery
 import os
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from reshape_sidecar.hook import process_image
 from reshape_sidecar.hook.import_record import (
+    Attributes,
     ExitHandler,
     Finder,
     Import,
@@ -34,7 +35,7 @@ from reshape_sidecar.hook.import_record import (
 from reshape_sidecar.hook.imports import ImportWatch
 
 
-class ImportReplay(importlib.abc.MetaPathFinder):
+class ImportReplay(MetaPathFinder):
     """A finder for the modules in ``records``.
 
     ``check`` is called before each import by the script, with the module's name; ``done`` after it.
@@ -67,26 +68,32 @@ class ImportReplay(importlib.abc.MetaPathFinder):
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         """Return a spec that puts the module back; None if it does not wait to be imported."""
         if fullname not in self._absent:
             return None
         if not self._busy:
             self._check(fullname)
         loader = _ReplayLoader(self._absent[fullname], self.put_back)
-        return importlib.machinery.ModuleSpec(fullname, loader)
+        return ModuleSpec(fullname, loader)
 
     def _end(self) -> None:
         """Call the exit handlers of modules that the script has not imported.
 
         Their libraries are in this process all the same: that of h5py crashes at the end without.
+        The handlers see their modules: those of PyTorch use them.
         """
+        sys.modules.update(self._absent)
+        for name in self._absent:
+            self._set_in_parent(name)
         for name in reversed(list(self._absent)):
             record = self._records.get(name)
             for step in reversed(record.steps if record is not None else ()):
                 if isinstance(step, ExitHandler):
                     with contextlib.suppress(Exception):
                         step.function(*step.arguments, **step.names)
+        for name in self._absent:
+            sys.modules.pop(name, None)
 
     def put_back(self, name: str) -> None:
         """Do the steps of the import of ``name``."""
@@ -108,7 +115,7 @@ class ImportReplay(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
     def _put_back(self, name: str, watched: set[str]) -> None:
-        sys.modules[name] = module = self._absent.pop(name)
+        sys.modules[name] = self._absent.pop(name)
         record = self._records.get(name)
         for step in record.steps if record is not None else ():
             if isinstance(step, Import):
@@ -117,10 +124,13 @@ class ImportReplay(importlib.abc.MetaPathFinder):
                 do(step)
         if record is not None:
             sys.modules[name] = sys.modules.pop(name)  # the order of the import system
+        self._set_in_parent(name)
+
+    def _set_in_parent(self, name: str) -> None:
         parent, _, child = name.rpartition(".")
         holder = sys.modules.get(parent) if parent else None
         if type(holder) is ModuleType:
-            vars(holder).setdefault(child, module)
+            vars(holder).setdefault(child, sys.modules[name])
 
     def _import(self, name: str, watched: set[str]) -> None:
         if name not in self._absent:
@@ -136,7 +146,7 @@ class ImportReplay(importlib.abc.MetaPathFinder):
             self._put_back(name, watched)
 
 
-class _ReplayLoader(importlib.abc.Loader):
+class _ReplayLoader(Loader):
     """Gives the import system a module that is there already."""
 
     def __init__(self, module: Any, put_back: Callable[[str], None]) -> None:
@@ -145,7 +155,7 @@ class _ReplayLoader(importlib.abc.Loader):
         # A module of a class of its own stays as it is: the import system would set attributes.
         self._own_spec = vars(module).get("__spec__") if type(module) is ModuleType else None
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Return the module itself; of another class, an empty one that it replaces."""
         return self._module if type(self._module) is ModuleType else None
 
@@ -170,9 +180,9 @@ def do(step: Step) -> None:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-        case WarningFilters(before, after):
+        case WarningFilters(before, after, removed):
             filters: list[Any] = warnings.filters  # type: ignore[assignment]
-            others = [entry for entry in filters if entry not in (*before, *after)]
+            others = [entry for entry in filters if entry not in (*before, *after, *removed)]
             filters[:] = [*before, *others, *after]
             warnings._filters_mutated()  # type: ignore[attr-defined]
         case Finder(finder, after):
@@ -183,5 +193,7 @@ def do(step: Step) -> None:
             sys.meta_path.insert(index, finder)
         case ExitHandler(function, arguments, names):
             atexit.register(function, *arguments, **names)
+        case Attributes(module, attributes):
+            vars(module).update(attributes)
         case Import():
             raise AssertionError("an import is no change")

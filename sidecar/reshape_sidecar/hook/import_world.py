@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PREFIXES = (
-    *("ABSL_", "AUTOGRAPH_", "BLIS_", "DNNL_", "GOTO_", "GRPC_", "HDF5_", "JAX_", "KERAS_"),
-    *("KMP_", "MKL_", "NCCL_", "NPY_", "NUMEXPR_", "NUMPY_", "OMP_", "ONEDNN_", "OPENBLAS_"),
-    *("PROTOCOL_BUFFERS_", "TF2_", "TF_", "TORCH_", "TPU_", "VECLIB_", "XLA_"),
+    *("ABSL_", "AOT_", "AUTOGRAPH_", "BLIS_", "DNNL_", "GOMP_", "GOTO_", "GRPC_", "HDF5_"),
+    *("INDUCTOR_", "JAX_", "KERAS_", "KINETO_", "KMP_", "MKL_", "MKLDNN_", "MPMATH_", "NCCL_"),
+    *("NPY_", "NUMEXPR_", "NUMPY_", "NVRTC_", "OMP_", "ONEDNN_", "OPENBLAS_"),
+    *("PROTOCOL_BUFFERS_", "PYTORCH_", "SYMPY_", "TF2_", "TF_", "TORCHDYNAMO_"),
+    *("TORCHEXPORT_", "TORCHINDUCTOR_", "TORCH_", "TPU_", "VECLIB_", "XLA_"),
 )
 """Of variables that a framework or a library below it reads when it is imported."""
 NOT_READ = frozenset({"TF_CONFIG"})

@@ -17,6 +17,7 @@ import os
 import sys
 import types
 from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn
 
 PACKAGE = "reshape_sidecar"
@@ -58,7 +59,7 @@ class _HookFinder:
         return spec
 
 
-class _HookLoader(importlib.machinery.SourceFileLoader):
+class _HookLoader(SourceFileLoader):
     """Executes a module of the hook; in it, the package's name resolves to the alias."""
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -79,9 +80,14 @@ def _import(
 
 
 def _load_hook() -> types.ModuleType:
+    find_hook()
+    return importlib.import_module(ALIAS + ".hook.start")
+
+
+def find_hook() -> None:
+    """Make the hook's modules importable under the alias."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     sys.meta_path.append(_HookFinder(root))
-    return importlib.import_module(ALIAS + ".hook.start")
 
 
 def _run_main(arguments: list[str]) -> None:
@@ -119,7 +125,7 @@ def new_main(path: str) -> types.ModuleType:
     main.__dict__.update(
         __file__=path,
         __builtins__=builtins,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+        __loader__=SourceFileLoader("__main__", path),
         __cached__=None,
         __annotations__={},
     )
@@ -145,13 +151,21 @@ def _show(error: BaseException) -> None:
 
 
 def main() -> int:
-    """Run the script; return its exit code."""
+    """Run the script, under the hook if Reshape started it; return its exit code."""
     arguments = sys.argv[1:]
     if not arguments or arguments == ["-m"]:
         _fail(USAGE)
     hook = None
     if any(name.startswith("RESHAPE_") for name in os.environ):
         hook = _load_hook().start()
+    return run(arguments, hook)
+
+
+def run(arguments: list[str], hook: Any = None) -> int:
+    """Run the script; return its exit code.
+
+    ``hook``: learns how the script ends; None: it runs as without Reshape.
+    """
     try:
         _run_main(arguments)
     except SystemExit as end:

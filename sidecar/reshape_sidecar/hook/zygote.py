@@ -1,31 +1,85 @@
-"""``python [opts] PATH/hook/zygote.py``: a process with the framework imported, to be forked.
+"""``python [opts] PATH/hook/zygote.py [torch]``: a process with the framework imported, to fork.
 
-Does: loads the hook as ``run.py`` does, imports the framework, checks that it runs one thread and
-has touched no device, and forks a training process at each order. An order is a socket that comes
-over the socket from init; the fork reads the rest from it. Ends with
-init, or if a check fails.
+Does: imports the framework, checks that it runs one thread and has touched no device, and forks a
+training process at each order. An order is a socket that comes over the socket from init; the fork
+reads the rest from it. With TensorFlow it loads the hook as ``run.py`` does, and its forks run
+under it; with ``torch`` they run the script alone. Ends with init, or if a check fails.
 """
 
-from __future__ import annotations
-
-import importlib.machinery
-import importlib.util
-import os
 import sys
-import types
-from typing import Any
+
+FIRST = frozenset(sys.modules)
+"""Modules that a script without the hook finds."""
+
+import builtins  # noqa: E402
+import os  # noqa: E402
+
+
+class _FirstImports:
+    """Notes which module imports which, until the hook's recorder can."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, dict[str, None]] = {}
+        self._import = builtins.__import__
+        builtins.__import__ = self
+
+    def __call__(self, name, module_globals=None, module_locals=None, fromlist=(), level=0):  # type: ignore[no-untyped-def]
+        frame = sys._getframe(1)
+        while frame.f_code.co_name != "<module>" and frame.f_back is not None:
+            frame = frame.f_back  # the body that runs, not the function that it calls
+        imported = self.names.setdefault(frame.f_globals.get("__name__", ""), {})
+        if level:
+            package = (module_globals or {})["__package__"].split(".")
+            parent = package[: len(package) - level + 1]
+            name_abs = ".".join([*parent, name] if name else parent)
+        else:
+            name_abs = name
+        imported[name_abs] = None
+        module = self._import(name, module_globals, module_locals, fromlist, level)
+        imported.update((f"{name_abs}.{item}", None) for item in fromlist or ())
+        return module
+
+    def end(self) -> None:
+        """Note no more."""
+        builtins.__import__ = self._import
+
+
+_first_imports = _FirstImports()
+
+import importlib.machinery  # noqa: E402
+import importlib.util  # noqa: E402
+import types  # noqa: E402
+from typing import Any, NamedTuple  # noqa: E402
 
 ENV_CONTROL = "RESHAPE_ZYGOTE_SOCKET"
 """As in ``contract``, which is not loaded yet."""
 HOOK = "_reshape_hook.hook"
-FRAMEWORK = ("numpy", "tensorflow", "keras")
-PRELOADS = (f"{HOOK}.keras_patch",)
-"""Modules of the hook that it loads once the framework is there."""
-DEVICES = "/dev/nvidia"
 
 
 class Unfit(Exception):
     """The imported framework cannot be forked; the message says why."""
+
+
+class Framework(NamedTuple):
+    """What a zygote imports."""
+
+    module: str
+    """The module with whose import by the script the other modules of the script's world are
+    there."""
+    imports: tuple[str, ...]
+    later: tuple[str, ...] = ()
+    """Modules that the framework itself imports while the script runs."""
+    preloads: tuple[str, ...] = ()
+    """Modules of the hook that it loads once the framework is there."""
+    hooked: bool = True
+    """Whether the forks run under the hook."""
+
+
+TENSORFLOW = Framework(
+    "tensorflow", ("numpy", "tensorflow", "keras"), preloads=(f"{HOOK}.keras_patch",)
+)
+PYTORCH = Framework("torch", ("torch",), later=("torch._dynamo",), hooked=False)
+"""The first optimizer imports ``torch._dynamo``, which takes as long as ``torch``."""
 
 
 def _program() -> str:
@@ -43,32 +97,42 @@ def _load_program() -> tuple[types.ModuleType, types.CodeType]:
     return program, code
 
 
-def prepare(program: Any) -> Any:
-    """Import the framework; return what the children need to know. Raises Unfit.
+def prepare(program: Any, framework: Framework) -> Any:
+    """Import the framework and check it; return what the children need to know. Raises Unfit.
 
     ``program``: ``run.py`` as a module.
     """
     import warnings
 
     finders, path, filters = tuple(sys.meta_path), tuple(sys.path), tuple(warnings.filters)
-    program._load_hook()
     from_hook = importlib.import_module
-    process_modules = frozenset(sys.modules)
-    recorder = from_hook(f"{HOOK}.import_record").ImportRecorder()
+    if framework.hooked:
+        program._load_hook()
+        process_modules = frozenset(sys.modules)
+    else:
+        program.find_hook()
+        process_modules = FIRST
+    recording = from_hook(f"{HOOK}.import_record")
+    _first_imports.end()
+    recorder = recording.ImportRecorder()
     with recorder.recording():
         child = from_hook(f"{HOOK}.fork_child")
         image = from_hook(f"{HOOK}.process_image")
         surroundings = from_hook(f"{HOOK}.import_world")
+        check = from_hook(f"{HOOK}.fork_check")
     score = image.oom_score()
     image.set_oom_score("1000")
     variables = surroundings.read_by_imports(os.environ)
     with recorder.recording():
-        for name in FRAMEWORK:
+        for name in (*framework.imports, *framework.later):
             try:
-                from_hook(name)
+                if name in framework.later:
+                    recorder.import_later(name, framework.module)
+                else:
+                    from_hook(name)
             except Exception as error:
                 raise Unfit(f"import {name}: {type(error).__name__}: {error}") from None
-    for name in PRELOADS:
+    for name in framework.preloads:
         from_hook(name)
     brought = {name for name in sys.modules if name not in process_modules}
     packages = frozenset(name.partition(".")[0] for name in brought) - {"_reshape_hook"}
@@ -79,42 +143,29 @@ def prepare(program: Any) -> Any:
         recorder.own_variables(),
         surroundings.stamps(packages),
     )
-    return child.World(process_modules, path, finders, filters, score, recorder.modules, imports)
-
-
-def check() -> None:
-    """Raise Unfit unless a fork of this process is as good as a new one."""
-    keras = sys.modules["keras"]
-    if keras.backend.backend() != "tensorflow":
-        raise Unfit(f"Keras uses {keras.backend.backend()}, not TensorFlow")
-    module = sys.modules.get("tensorflow.python.eager.context")
-    if module is None or not hasattr(module, "_context"):
-        raise Unfit("this TensorFlow does not say whether its devices are initialised")
-    context = module._context
-    if context is not None and (context._initialized or context._physical_devices is not None):
-        raise Unfit("the import of TensorFlow has initialised its devices")
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{number}")
-        except OSError:
-            continue  # the descriptor of the listing itself
-        if target.startswith(DEVICES):
-            raise Unfit(f"the import of the framework has opened {target}")
-    _fork_once()  # OpenBLAS ends its threads then, and starts them when they are needed
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        raise Unfit(f"the import of the framework has started {threads - 1} threads")
-
-
-def _fork_once() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+    records = {**recording.records_of(_first_imports.names), **recorder.modules}
+    reason = check.tensorflow() if framework.hooked else check.pytorch()
+    if reason is not None:
+        raise Unfit(reason)
+    return child.World(
+        framework.module,
+        framework.hooked,
+        sys.orig_argv.index(sys.argv[0]),
+        process_modules,
+        path,
+        finders,
+        filters,
+        score,
+        records,
+        imports,
+    )
 
 
 def serve(control: Any, world: Any) -> list[str] | None:
-    """Fork at each order; return the hook's arguments in a child, None once init is gone."""
+    """Fork at each order; return the arguments of a child, None once init is gone.
+
+    The first argument is the hook's program, or the script that runs without the hook.
+    """
     import socket
 
     init = os.getppid()
@@ -130,25 +181,18 @@ def serve(control: Any, world: Any) -> list[str] | None:
                 os._exit(0)
             control.close()
             fork_child = sys.modules[f"{HOOK}.fork_child"]
-            arguments: list[str] = fork_child.become_cold_start(
-                stream, world, _program(), init, middle
-            )
+            arguments: list[str] = fork_child.become_cold_start(stream, world, init, middle)
             return arguments
         stream.close()
         os.waitpid(middle, 0)
 
 
-def main(program: Any) -> list[str] | None:
-    """Prepare and serve; return the hook's arguments in a child, None at the end."""
+def main(program: Any, framework: Framework) -> list[str] | None:
+    """Prepare and serve; return the arguments of a child, None at the end."""
     number = int(os.environ[ENV_CONTROL])
     os.set_inheritable(number, False)
     try:
-        world = prepare(program)
-        import gc
-        import json
-        import socket
-
-        check()
+        world = prepare(program, framework)
     except Unfit as error:
         import json
         import socket
@@ -156,6 +200,10 @@ def main(program: Any) -> list[str] | None:
         with socket.socket(fileno=number) as control:
             control.sendall(json.dumps({"off": str(error)}).encode() + b"\n")
         return None
+    import gc
+    import json
+    import socket
+
     control = socket.socket(fileno=number)
     gc.collect()
     gc.freeze()
@@ -166,8 +214,11 @@ def main(program: Any) -> list[str] | None:
 
 if __name__ == "__main__":
     program, code = _load_program()
-    arguments = main(program)
+    framework = PYTORCH if sys.argv[1:2] == [PYTORCH.module] else TENSORFLOW
+    arguments = main(program, framework)
     if arguments is None:
         os._exit(0)
+    if not framework.hooked:
+        sys.exit(program.run(arguments))
     sys.argv = arguments
     exec(code, program.new_main(arguments[0]).__dict__)

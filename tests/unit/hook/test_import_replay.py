@@ -19,12 +19,16 @@ from tests.support.hook_bed import ROOT
 
 MODULES = {
     "low.py": "import random, os\nDRAWN = random.getrandbits(32)\nos.environ['LOW'] = 'set'",
-    "pack/__init__.py": "from . import inner\nimport low",
+    "pack/__init__.py": "from . import inner\nimport low\npace = 'slow'",
     "pack/inner.py": "import warnings, atexit\n"
     "warnings.filterwarnings('ignore', 'inner')\natexit.register(print, 'inner ends')",
     "pack/extra.py": "import low",
+    "pack/later.py": "import pack\npack.pace = 'fast'",
+    "quiet.py": "import warnings\nwith warnings.catch_warnings():\n"
+    "    warnings.filterwarnings('ignore', 'quiet')\n    import low",
     "top.py": "import sys\nimport pack, pack.extra, low\nsys.modules['alias'] = low",
-    "other.py": "import atexit\natexit.register(print, 'other ends')",
+    "other.py": "import atexit, pack.inner\n"
+    "atexit.register(lambda: print('other ends', pack.inner.__name__))",
 }
 PROGRAM = """
 import atexit, json, os, random, sys, warnings
@@ -38,7 +42,8 @@ if sys.argv[1] == "again":
     filters = list(warnings.filters)
     recorder = ImportRecorder()
     with recorder.recording():
-        import low, top, other
+        import quiet, low, top, other
+        recorder.import_later("pack.later", "pack")
     del os.environ["LOW"]
     warnings.filters[:] = filters
     ImportReplay(recorder.modules).begin([name for name in sys.modules if name not in before])
@@ -48,11 +53,12 @@ for name in ("low", "pack", "pack.extra", "top"):
     watch.after(name, lambda module, name=name: calls.append([name, module.__name__]))
 random.seed(3)
 exec(sys.argv[2])
-names = ("low", "pack", "pack.inner", "pack.extra", "top", "alias", "other")
+names = ("low", "pack", "pack.inner", "pack.extra", "pack.later", "top", "alias", "other", "quiet")
 print(json.dumps({
     "calls": calls,
     "there": [name for name in names if name in sys.modules],
     "attributes": [name for name in ("inner", "extra") if hasattr(sys.modules.get("pack"), name)],
+    "pace": getattr(sys.modules.get("pack"), "pace", None),
     "environment": os.environ.get("LOW"),
     "drawn": random.random(),
     "filters": [str(one) for one in warnings.filters],
@@ -66,6 +72,8 @@ IMPORTS = (
     "import top",
     "import low; random.seed(4); import top",
     "import other, top",
+    "import quiet",
+    "import pack.later",
 )
 
 
@@ -93,7 +101,7 @@ def test_an_import_from_the_record_is_the_import(tmp_path: Path, imports: str) -
     once, ends_once = run("once", imports, tmp_path)
     assert again == once
     # Handlers of modules that are not imported run too: their libraries are there.
-    assert set(ends_once) <= set(ends_again) == {"inner ends", "other ends"}
+    assert set(ends_once) <= set(ends_again) == {"inner ends", "other ends pack.inner"}
 
 
 def test_a_fork_runs_only_at_the_word_of_init() -> None:

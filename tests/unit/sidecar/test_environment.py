@@ -79,6 +79,30 @@ def test_other_frameworks_get_no_hook() -> None:
     assert environment.hooked(spec("python", "train.py"))
 
 
+@pytest.mark.parametrize("framework", ["keras", "pytorch"])
+@pytest.mark.parametrize("command", ["python train.py --lr 0.1", "python -u -m pack.train a b"])
+def test_a_zygote_has_the_options_of_the_start_and_room_for_its_command_line(
+    framework: str, command: str
+) -> None:
+    made = spec(*command.split(), "x" * 200, framework=framework)
+    cold, zygote = environment.command(made), environment.zygote_command(made)
+    assert zygote is not None
+    program = next(index for index, word in enumerate(zygote) if word.endswith("/zygote.py"))
+    assert zygote[:program] == cold[:program]
+    assert ("torch" in zygote) is (framework == "pytorch")
+    assert len(" ".join(zygote)) == len(" ".join(cold))
+
+
+@pytest.mark.parametrize(
+    ("command", "framework"),
+    [("torchrun train.py", "pytorch"), ("python -c pass", "pytorch"), ("python t.py", "other")],
+)
+def test_a_command_that_is_no_script_of_a_framework_has_no_zygote(
+    command: str, framework: str
+) -> None:
+    assert environment.zygote_command(spec(*command.split(), framework=framework)) is None
+
+
 def test_a_bare_python_is_the_launchers_interpreter_and_a_path_stays() -> None:
     made = spec("python3", "t.py", framework="other", python="/venv/bin/python")
     assert environment.command(made) == ("/venv/bin/python", "t.py")
