@@ -83,7 +83,7 @@ PARTS = (
         pulled_by=(HOOK, "examples/", "tests/e2e/", "tests/integration/tensorflow/"),
     ),
     Part(
-        "PyTorch tier (make test-pytorch)", make("test-pytorch"), 2, 3,
+        "PyTorch tier (make test-pytorch)", make("test-pytorch"), 3, 4,
         gate=Gate.MARKED, after=SETUP,
         pulled_by=(
             HOOK, "examples/pytorch/", "requirements-pytorch.lock", "tests/integration/pytorch/",
