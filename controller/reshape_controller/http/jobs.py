@@ -55,7 +55,7 @@ class Jobs(JobHandler):
             states=self._states(),
             user=self.get_query_argument("user", None),
         )
-        views = tuple(self.view(row) for row in page.rows)
+        views = tuple(replace(self.view(row), evaluations=()) for row in page.rows)
         self.answer(JobPage(views, page.total, page.next_after))
 
     def _states(self) -> tuple[JobState, ...]:

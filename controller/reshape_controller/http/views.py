@@ -103,7 +103,7 @@ class JobView:
     preempted_at_s: float | None = None
     preemptions: int = 0
     evaluations: tuple[Evaluation, ...] = ()
-    """Its newest evaluations, by step and metric."""
+    """Its newest evaluations, by step and metric; empty in a list of jobs."""
     notes: tuple[NoteView, ...] = ()
     """What the policy remembers about it."""
     reshape_ups: int = 0

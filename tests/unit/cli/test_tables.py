@@ -12,10 +12,11 @@ from reshape_controller.cli.jobs.cluster import gpus_table
 from reshape_controller.cli.replays import tables
 from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
-from reshape_controller.http.views import EventView, GpuView, JobView
+from reshape_controller.http.views import EventView, GpuView, JobView, NoteView
 from reshape_controller.replay.rows import Interval
 from reshape_launcher.kubernetes.preflight import Finding
 from reshape_sidecar.wire import (
+    Evaluation,
     PhaseTimes,
     Prepared,
     PrepareStage,
@@ -131,6 +132,18 @@ def test_a_description_says_how_its_process_started_and_what_is_prepared_for_the
         assert part in text
     plain = "\n".join(lines(job_tables.describe(job(), (), NOW_S)))
     assert not any(word in plain for word in ("started as", "standby", "successor"))
+
+
+def test_a_description_has_the_newest_evaluation_of_each_metric_and_the_notes() -> None:
+    points = (Evaluation("val_loss", 10, 0.5), Evaluation("f1", 20, 0.9))
+    newest = Evaluation("val_loss", 20, 0.25)
+    view = job(evaluations=(*points, newest), notes=(NoteView("job", "tries-from", "2"),))
+    shown = lines(job_tables.describe(view, (), NOW_S))
+    words = [line.split() for line in shown]
+    assert any("f1 0.9 at step 20; val_loss 0.25 at step 20" in line for line in shown)
+    assert ["note", "tries-from", "2"] in words
+    judged = lines(job_tables.describe(job(evaluations=points, metric="f1"), (), NOW_S))
+    assert not any(line.split()[:1] == ["evaluated"] for line in judged)
 
 
 def test_one_gpu_that_comes_next_is_one_gpu() -> None:

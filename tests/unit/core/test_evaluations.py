@@ -52,6 +52,7 @@ def test_a_policy_sees_the_evaluations_of_each_job_without_a_target_too() -> Non
 
 def test_a_policy_sees_an_evaluation_that_is_all_the_news_of_a_report() -> None:
     world = two_jobs()
+    world.container("a").seconds_per_step = 1.0  # so that it has a trend
     report(world, "a", loss(10))
     assert view(world.engine, "a").evaluations == (loss(10),)
     report(world, "a", loss(10), Evaluation("f1", 10, 0.9), steps=0)

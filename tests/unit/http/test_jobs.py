@@ -14,7 +14,7 @@ from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_controller.http.render import job_view
 from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import JobRow
-from reshape_sidecar.wire import Observed, Phase, Progress, Saves
+from reshape_sidecar.wire import Evaluation, Observed, Phase, Progress, Saves
 from tests.support.http_bed import RECORD, Api, api
 from tests.support.store_values import job_row
 
@@ -49,6 +49,23 @@ def test_a_job_is_created_shown_listed_and_cancelled(tmp_path: Path) -> None:
         decided = (await it.get(f"/v1/jobs/{key}/decisions")).json["decisions"]
         assert decided[0]["event"]["name"] == "job"
         assert decided[0]["explanation"]
+
+    run(tmp_path, test)
+
+
+def test_the_evaluations_of_a_job_are_in_its_own_view_and_not_in_the_list(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        made = await it.post("/v1/jobs", RECORD)
+        await it.reaches(made.json["id"], "running")
+        sidecar = it.launcher.job(JobId(made.json["id"]))
+        found = (Evaluation("f1", 10, 0.5),)
+        progress = replace(sidecar.observed.progress, evaluations=found)
+        sidecar.observed = replace(sidecar.observed, progress=progress)
+        sidecar.finish()
+        ended = await it.reaches(made.json["id"], "completed")
+        assert ended["evaluations"] == [{"metric": "f1", "step": 10, "value": 0.5}]
+        (listed,) = (await it.get("/v1/jobs")).json["jobs"]
+        assert listed == {**ended, "evaluations": []}
 
     run(tmp_path, test)
 
