@@ -16,7 +16,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo ferretdb test-ferretdb kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover clean
+.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo ferretdb test-ferretdb kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover gpu gpu-bundle clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -95,5 +95,11 @@ bench-handover: setup  ## A reshape by the way in which the new process starts; 
 	$(BIN)/python benchmarks/handover.py --model lenet
 	$(BIN)/python benchmarks/handover.py --model resnet50
 
+gpu:  ## On a machine with an NVIDIA GPU: answer what only a GPU can answer, in 8 minutes; writes out/gpu (PYTHON=, the Python that has PyTorch; ARGS=)
+	@$(PYTHON) benchmarks/gpu $(ARGS)
+
+gpu-bundle:  ## Fill gpu-bundle with the wheels that `make gpu` needs on a machine without network (16 MB)
+	@$(PYTHON) benchmarks/gpu/packages.py
+
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(CONTROLLER) $(TORCH) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(CONTROLLER) $(TORCH) gpu-bundle out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -86,7 +86,8 @@ PARTS = (
         "PyTorch tier (make test-pytorch)", make("test-pytorch"), 3, 4,
         gate=Gate.MARKED, after=SETUP,
         pulled_by=(
-            HOOK, "examples/pytorch/", "requirements-pytorch.lock", "tests/integration/pytorch/",
+            HOOK, "benchmarks/gpu/", "examples/pytorch/", "requirements-pytorch.lock",
+            "tests/integration/pytorch/",
         ),
     ),
     Part(
