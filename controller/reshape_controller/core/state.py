@@ -106,6 +106,11 @@ class State:
         return bool(self._unanswered)
 
     @property
+    def unanswered(self) -> tuple[JobId, ...]:
+        """Jobs whose attempt has not answered since the controller started (R6)."""
+        return tuple(self._unanswered)
+
+    @property
     def any_idle(self) -> bool:
         """Whether a GPU has no owner and is promised to no job."""
         return bool(self._idle)

@@ -14,13 +14,13 @@ import time
 from typing import Any
 
 import structlog
-import tornado.httpserver
 import tornado.web
 from tornado.ioloop import IOLoop
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.http import cluster, jobs, logs, probes, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
+from reshape_controller.http.connections import BoundedServer, connections_max
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
 from reshape_controller.http.views import KEY
 
@@ -173,7 +173,9 @@ class Server:
         context: Access,
         routes: tuple[Route, ...] = ROUTES,
         otherwise: type[Gate] = NotFound,
+        connections: int | None = None,
     ) -> None:
+        """``connections``: most that may be open; None: as this process's limit of files allows."""
         arguments = {"context": context}
         application = tornado.web.Application(
             [(pattern, handler, arguments) for pattern, handler in routes],
@@ -181,8 +183,9 @@ class Server:
             default_handler_args=arguments,
             log_function=lambda handler: None,
         )
-        self._server = tornado.httpserver.HTTPServer(
+        self._server = BoundedServer(
             application,
+            connections_max=connections_max() if connections is None else connections,
             max_header_size=HEADER_BYTES_MAX,
             max_body_size=4 * BODY_BYTES_MAX,
             max_buffer_size=8 * BODY_BYTES_MAX,

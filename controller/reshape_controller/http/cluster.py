@@ -109,6 +109,7 @@ class StatusPage(Handler):
         ready, reason = control.ready()
         epoch, seq = control.position()
         status = Status("leader", ready, version(), reason, epoch, seq)
+        status = replace(status, waits_for=control.waits_for())
         if leadership is not None:
             status = replace(
                 status,
@@ -136,4 +137,4 @@ class Readyz(Handler):
         ready, reason = self.context.control.ready()
         if not ready:
             raise unavailable("not-ready", f"not ready: {reason}")
-        self.answer(Health("ready"))
+        self.answer(Health("ready", self.context.control.waits_for()))

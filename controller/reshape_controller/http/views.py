@@ -307,8 +307,8 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Answer of a probe. ``role`` is leader or standby; ``reason`` is empty, because a daemon that
-    is not ready answers with an error."""
+    """Answer of a probe. ``role`` is leader or standby; ``reason`` of a ready daemon is what it
+    still waits for, because a daemon that is not ready answers with an error."""
 
     status: str
     reason: str = ""
@@ -334,6 +334,9 @@ class Status:
     """Name of the lease's holder; empty without an election."""
     lease_held: bool = True
     """Whether the lease is surely this daemon's; true without an election."""
+    waits_for: str = ""
+    """What a daemon that is ready still waits for before it grants GPUs or starts containers: jobs
+    whose SideCars have not answered since its start, or a fault of its own machine."""
 
 
 @dataclass(frozen=True, slots=True)

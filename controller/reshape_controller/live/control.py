@@ -26,6 +26,8 @@ __all__ = ["Conflict", "Control", "NotReady", "Refused"]
 
 COMMIT_WAIT_S = 30.0
 """A request is answered ``NotReady`` when its append takes longer; it may still happen."""
+WAITS_SHOWN = 5
+"""Number of jobs that ``waits_for`` names."""
 
 
 class Conflict(ReshapeError):
@@ -53,12 +55,14 @@ class Control:
         log_folder: Callable[[Job], Path | None],
         observed: Callable[[JobId], Observed | None],
         trouble: Callable[[Job], str],
+        own_fault: Callable[[], str] = lambda: "",
     ) -> None:
         self._loop = loop
         self._admission = admission
         self._log_folder = log_folder
         self._observed = observed
         self._trouble = trouble
+        self._own_fault = own_fault
 
     @property
     def store(self) -> Store:
@@ -164,6 +168,21 @@ class Control:
         """Whether requests are accepted now, and the reason if not."""
         problem = self._loop.problem or self._loop.journal.problem
         return not problem, problem
+
+    def waits_for(self) -> str:
+        """What the controller waits for before it grants GPUs or carries out its effects; empty if
+        nothing. Requests are accepted meanwhile."""
+        waits = []
+        jobs = self._loop.engine.state.unanswered
+        if jobs:
+            shown = ", ".join(jobs[:WAITS_SHOWN])
+            more = f" and {len(jobs) - WAITS_SHOWN} more" if len(jobs) > WAITS_SHOWN else ""
+            silent_s = self._loop.engine.state.limits.silent_s
+            what = f"the SideCars of {shown}{more} (no GPU is granted until each has answered"
+            waits.append(f"{what} or been silent for {silent_s:g} s)")
+        if self._own_fault():
+            waits.append(self._own_fault())
+        return "; ".join(waits)
 
     def position(self) -> tuple[int, int]:
         """Epoch of this controller, and seq of the newest record."""

@@ -23,6 +23,7 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import FieldError, GpuId, HostId, Job, JobId, JobSpec, Stage
 from reshape_controller.core.state import State
 from reshape_controller.live.launching import LaunchSettings, launch_spec
+from reshape_controller.live.own_faults import OwnFaults
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_launcher.spec import (
@@ -81,6 +82,7 @@ class Effects:
         self._tokens = tokens
         self._settings = settings
         self._post = post
+        self._own_faults = OwnFaults(post)
         self._tasks: dict[EffectKey, asyncio.Task[None]] = {}
         self._attempts: set[tuple[str, int]] = set()
         """Job and attempt of each container that was launched; only these can be missing."""
@@ -159,6 +161,11 @@ class Effects:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def own_fault(self) -> str:
+        """The fault of this machine that effects wait for now; empty if there is none."""
+        return self._own_faults.problem
+
     def log_folder(self, job: Job) -> Path | None:
         """Folder with the log files of the job's newest attempt; None if this machine has none."""
         path = self._launcher.log_path(job.id, job.attempt)
@@ -200,7 +207,13 @@ class Effects:
                     return
             elif only_host is not None:
                 self._post(ev.FilesFound(job, attempt, None))
-            await self._launcher.launch(spec, self._tokens.of(spec.job, attempt))
+            token = self._tokens.of(spec.job, attempt)
+            removal = EffectKey(Action.REMOVE, job, attempt)
+            await self._own_faults.ride_out(
+                f"launch of {job}",
+                lambda: self._launcher.launch(spec, token),
+                lambda: removal not in self._tasks,
+            )
             self._attempts.add((spec.job, attempt))
         except LaunchError as error:
             self._post(ev.LaunchFailed(job, attempt, str(error), error.retryable))
@@ -242,8 +255,11 @@ class Effects:
         until_s = loop.time() + RELEASE_ROUND_S
         while True:
             try:
-                found = await self._launcher.check_release(
-                    check.job, check.attempt, check.generation, tuple(check.gpus)
+                found = await self._own_faults.ride_out(
+                    f"check of a release of {check.job}",
+                    lambda: self._launcher.check_release(
+                        check.job, check.attempt, check.generation, tuple(check.gpus)
+                    ),
                 )
             except Exception as error:
                 log.warning("release-check-failed", job=check.job, error=repr(error))

@@ -104,6 +104,8 @@ def status(home: HomeOption = None, output: OutputOption = None) -> None:
 
 def _told(found: Status) -> str:
     lines = [f"{found.role}, {'ready' if found.ready else f'not ready: {found.reason}'}"]
+    if found.waits_for:
+        lines.append(f"waits for {found.waits_for}")
     if found.role == "leader":
         lines.append(f"epoch {found.epoch}, newest record {found.seq}")
     if found.name:

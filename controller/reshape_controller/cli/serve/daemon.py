@@ -27,6 +27,7 @@ from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.core import events as ev
 from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
 from reshape_controller.http.base import Context
+from reshape_controller.http.connections import connections_max
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
 from reshape_controller.http.timeline import TimelineReader
@@ -95,6 +96,7 @@ class Daemon:
             self._effects.log_folder,
             self._hub.observed,
             self._effects.trouble,
+            lambda: self._effects.own_fault,
         )
         self._stop = asyncio.Event()
 
@@ -215,10 +217,11 @@ async def serve(settings: DaemonSettings) -> None:
                 devices=settings.devices.text,
                 launcher=backend.name,
             )
-            servers = [Server(listening, daemon.context)]
+            room = connections_max(1 if for_sidecars is None else 2)
+            servers = [Server(listening, daemon.context, connections=room)]
             if for_sidecars is not None:
                 context = replace(daemon.context, host_names=backend.sidecar_names)
-                servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
+                servers.append(Server(for_sidecars, context, SIDECAR_ROUTES, connections=room))
             await daemon.run(*servers)
     except NotElected:
         log.info("stopping", jobs="not touched")

@@ -1,0 +1,136 @@
+"""Bounds on the connections of a server: their number, and the time until a request's headers.
+
+Does: keeps descriptors free for the daemon's own work (the store, launches, checks of releases); at
+the bound closes the connection that has waited longest without a request, so that clients that
+send nothing keep no other client out. State: since when each open connection has waited.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+import structlog
+import tornado.httpserver
+from tornado import httputil
+from tornado.ioloop import IOLoop
+from tornado.iostream import IOStream
+
+HEADER_S = 10.0
+"""Longest time from a connection's start until the headers of its first request are there."""
+RESERVED_FILES = 256
+"""Descriptors that connections leave to the daemon itself; of a low limit it is the half."""
+LOG_AGAIN_S = 60.0
+"""Least time between two log entries about a full server."""
+
+log = structlog.get_logger("reshape.http")
+
+
+def connections_max(servers: int = 1) -> int:
+    """Connections that each of ``servers`` may have open, by this process's limit of open files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        soft = 1 << 20
+    return max(1, (soft - min(RESERVED_FILES, soft // 2)) // servers)
+
+
+class BoundedServer(tornado.httpserver.HTTPServer):
+    """An HTTP server with at most ``connections_max`` open connections."""
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        self._connections_max: int = kwargs.pop("connections_max")
+        super().initialize(*args, **kwargs)
+        self._streams: set[IOStream] = set()
+        self._waiting: dict[IOStream, None] = {}
+        """Connections that wait for the headers of a request; the longest wait first."""
+        self._asked: set[IOStream] = set()
+        """Connections on which a request has come."""
+        self._log_at_s = 0.0
+
+    @property
+    def open_connections(self) -> int:
+        """Number of connections that hold a descriptor."""
+        return len(self._streams)
+
+    def handle_stream(self, stream: IOStream, address: Any) -> None:
+        """Serve a new connection, in place of an idle one if there is no room."""
+        if len(self._streams) >= self._connections_max and not self._make_room():
+            stream.close()
+            return
+        self._streams.add(stream)
+        super().handle_stream(stream, address)
+        IOLoop.current().call_later(HEADER_S, self._close_if_silent, stream)
+
+    def start_request(
+        self, server_conn: Any, request_conn: httputil.HTTPConnection
+    ) -> httputil.HTTPMessageDelegate:
+        """Begin to wait for the headers of a connection's next request."""
+        self._waiting[server_conn.stream] = None
+        delegate = super().start_request(server_conn, request_conn)
+        return _UntilHeaders(delegate, self, server_conn.stream)
+
+    def on_headers(self, stream: IOStream) -> None:
+        """Note that the headers of a request have come."""
+        self._waiting.pop(stream, None)
+        self._asked.add(stream)
+
+    def on_close(self, server_conn: Any) -> None:
+        self._forget(server_conn.stream)
+        super().on_close(server_conn)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited longest for a request; False if none waits."""
+        now_s = time.monotonic()
+        if now_s >= self._log_at_s:
+            self._log_at_s = now_s + LOG_AGAIN_S
+            consequence = "idle connections are closed for new ones"
+            count = self._connections_max
+            log.warning("connections-full", connections=count, consequence=consequence)
+        stream = next(iter(self._waiting), None)
+        if stream is None:
+            return False
+        self._close(stream)
+        return True
+
+    def _close_if_silent(self, stream: IOStream) -> None:
+        if stream in self._waiting and stream not in self._asked:
+            self._close(stream)
+
+    def _close(self, stream: IOStream) -> None:
+        self._forget(stream)
+        stream.close()
+
+    def _forget(self, stream: IOStream) -> None:
+        self._streams.discard(stream)
+        self._waiting.pop(stream, None)
+        self._asked.discard(stream)
+
+
+class _UntilHeaders(httputil.HTTPMessageDelegate):
+    """Passes a request on, and tells the server when its headers are there."""
+
+    def __init__(
+        self, inner: httputil.HTTPMessageDelegate, server: BoundedServer, stream: IOStream
+    ) -> None:
+        self._inner = inner
+        self._server = server
+        self._stream = stream
+
+    def headers_received(
+        self,
+        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
+        headers: httputil.HTTPHeaders,
+    ) -> Awaitable[None] | None:
+        self._server.on_headers(self._stream)
+        return self._inner.headers_received(start_line, headers)
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        return self._inner.data_received(chunk)
+
+    def finish(self) -> None:
+        self._inner.finish()
+
+    def on_connection_close(self) -> None:
+        self._inner.on_connection_close()
