@@ -157,8 +157,11 @@ class Account:
                     continue
                 self.ended.append(EndedJob.of(job))
                 self._booked.pop(job_id, None)
-            elif self._is_booked(job):
-                continue
+            else:
+                now = (job.state, job.stage, job.reachable, job.gpus, job.hand_over, job.change)
+                if self._booked.get(job_id) == now:
+                    continue
+                self._booked[job_id] = now
             self._job(job, now_s)
             if job.gpus:
                 uses |= dict.fromkeys(job.gpus, _STAGES.get(job.stage, Use.STOPPING))
@@ -178,14 +181,6 @@ class Account:
                 self.course[-1] = moment
             else:
                 self.course.append(moment)
-
-    def _is_booked(self, job: Job) -> bool:
-        """True if the job is as it was booked last; if not, record its fields."""
-        now = (job.state, job.stage, job.reachable, job.gpus, job.hand_over, job.change)
-        if self._booked.get(job.id) == now:
-            return True
-        self._booked[job.id] = now
-        return False
 
     def _close(self, now_s: float) -> None:
         """Book every GPU up to now, at the end of the last job."""

@@ -34,7 +34,7 @@ from reshape_profiles.schema import DEFAULT_TYPE, Profile
 
 ROUNDS_AT_ONCE_MAX = 10_000
 """Largest number of rounds at one moment; more mean an endless exchange of engine and world."""
-COLLECT_AFTER = 20_000
+COLLECT_AFTER = 200_000
 """Number of live new values that starts a search for reference cycles."""
 NEVER_S = 1e10
 LIMITS = Limits(

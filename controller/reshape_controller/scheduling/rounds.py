@@ -70,10 +70,11 @@ def run(engine: Engine, planner: Planner, events: Sequence[Event], now_s: float)
 
     Plans beyond ``PLAN_ROUNDS_MAX`` wait for the next round. Raises EventFailed.
     """
-    done = Round(_stepped(engine, events, now_s), [])
-    while engine.wants_plan() and len(done.decisions) < PLAN_ROUNDS_MAX:
-        done.decisions.append(planner.decide(engine, now_s))
-    return done
+    steps = _stepped(engine, events, now_s)
+    decisions: list[Decision] = []
+    while engine.wants_plan() and len(decisions) < PLAN_ROUNDS_MAX:
+        decisions.append(planner.decide(engine, now_s))
+    return Round(steps, decisions)
 
 
 def redo(engine: Engine, record: LogRecord) -> Round:
