@@ -127,8 +127,9 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
 
     control = Control(loop, admission, log_folder, hub.observed, lambda job: "")
     listening = bind("127.0.0.1", 0)
+    names = host_names("127.0.0.1")
     context = Context(
-        control, hub, tokens, TOKEN, host_names("127.0.0.1"), Metrics(), TimelineReader(), clock
+        control, hub, tokens, lambda: TOKEN, names, Metrics(), TimelineReader(), clock
     )
     server = Server(listening, context)
     await loop.start(effects)

@@ -23,10 +23,11 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_sidecar import codec
 from reshape_sidecar.init import files
 
@@ -137,6 +138,24 @@ class Home:
         """Return the operator's token; create it at the first start."""
         return self._secret("token")
 
+    def current_token(self) -> Callable[[], str]:
+        """Return a reader of the operator's token that follows its file. Raises CliError.
+
+        A file that is gone, cut or open to other users changes nothing: the token before holds.
+        """
+        token, version = self.token(), _version(self.token_file)
+
+        def read() -> str:
+            nonlocal token, version
+            now = _version(self.token_file)
+            if now not in (None, version):
+                version = now
+                with contextlib.suppress(CliError, OSError, UnicodeDecodeError):
+                    token = self._checked(self.token_file)
+            return token
+
+        return read
+
     def secret(self) -> bytes:
         """Return the key of the tokens of attempts; create it at the first start."""
         return self._secret("secret").encode()
@@ -189,6 +208,11 @@ class Home:
                 )
                 raise failed(Exit.FAILED, what, str(self.secrets), remedy)
             self._publish(name, secrets.token_hex(TOKEN_BYTES) + "\n")
+        return self._checked(path)
+
+    def _checked(self, path: Path) -> str:
+        """Return the text of a secret's file. Raises CliError, OSError."""
+        name = path.name
         mode = stat.S_IMODE(path.stat().st_mode)
         # In a pod, a volume of secrets belongs to the group of the pod's user.
         if mode & (0o077 if self.secrets is None else 0o037):
@@ -224,6 +248,15 @@ class Home:
             what = f"{name} cannot be written in the daemon's home: {error.strerror}"
             remedy = "free space on its disk, or give another --home"
             raise failed(Exit.FAILED, what, str(self.folder), remedy) from None
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return inode, size in bytes and change time of a file; None if it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _locked(fd: int, kind: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -41,7 +42,7 @@ class Access(Protocol):
     """The values that authorize a request."""
 
     @property
-    def operator_token(self) -> str: ...
+    def operator_token(self) -> Callable[[], str]: ...
 
     @property
     def host_names(self) -> frozenset[str]: ...
@@ -57,7 +58,8 @@ class Context:
     control: Control
     hub: SidecarHub
     tokens: Tokens
-    operator_token: str
+    operator_token: Callable[[], str]
+    """Reads the operator's token, which may change."""
     host_names: frozenset[str]
     """Names by which this daemon may be addressed (Host header without the port)."""
     metrics: Metrics
@@ -92,7 +94,7 @@ class Gate(tornado.web.RequestHandler):
 
     def authorize(self) -> None:
         """Check the operator's token, from the daemon's token file. Raises ApiError."""
-        if not hmac.compare_digest(self.bearer(), self.context.operator_token.encode()):
+        if not hmac.compare_digest(self.bearer(), self.context.operator_token().encode()):
             hint = "send the content of the file token in the daemon's home as bearer token"
             self.set_header("WWW-Authenticate", "Bearer")
             message = "the token is missing or wrong"

@@ -6,6 +6,7 @@ should connect here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reshape_controller.http.base import Gate
@@ -20,7 +21,7 @@ from reshape_controller.live.leadership import Leadership
 class StandbyContext:
     """The objects that the handlers of a standby use."""
 
-    operator_token: str
+    operator_token: Callable[[], str]
     host_names: frozenset[str]
     metrics: Metrics
     leadership: Leadership

@@ -30,6 +30,8 @@ from reshape_sidecar.init.values import INIT_FILE, INIT_LOG, LOCK_FILE
 START_WAIT_S = 20.0
 """Time limit from the start of init to its pid file. Then: it counts as not started."""
 POLL_S = 0.01
+ROOM_FILE = "room"
+ROOM_BYTES = 4096
 FOLDER_MODE = 0o700
 SECRET_MODE = 0o600
 
@@ -65,8 +67,20 @@ def wait_until_up(folder: Folder, pid: int) -> None:
         ended = not proc.alive(pid, proc.start_time(pid))
         # An init that an earlier controller started just before its death may hold the folder.
         if (ended and not _is_locked(folder)) or time.monotonic() >= give_up_s:
+            _check_room(folder)
             raise NotStarted(f"its init process did not start; see {folder.logs / INIT_LOG}")
         time.sleep(POLL_S)
+
+
+def _check_room(folder: Folder) -> None:
+    """Raise NotStarted, caused by the OSError, if init's folder takes no file now."""
+    try:
+        (folder.run / ROOM_FILE).write_bytes(bytes(ROOM_BYTES))
+        (folder.run / ROOM_FILE).unlink()
+    except OSError as error:
+        raise NotStarted(
+            f"{folder.run}: {error.strerror or error}; make it writable and free space there"
+        ) from error
 
 
 def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str]) -> int:

@@ -108,3 +108,18 @@ def test_a_full_disk_is_told_with_its_remedy_and_leaves_nothing_half(
         home.note_boot()
     assert "remedy: free space" in refused.value.text()
     assert sorted(home.folder.iterdir()) == before
+
+
+def test_a_changed_token_holds_at_once_and_a_torn_one_does_not(home: Home) -> None:
+    read = home.current_token()
+    first = read()
+    for torn in ("", first[:10], "\n"):
+        home.token_file.write_text(torn)
+        assert read() == first
+    home.token_file.write_text("n" * 64 + "\n")
+    assert read() == "n" * 64
+    home.token_file.write_text("o" * 65 + "\n")
+    home.token_file.chmod(0o644)
+    assert read() == "n" * 64, "others could have written it"
+    home.token_file.unlink()
+    assert read() == "n" * 64

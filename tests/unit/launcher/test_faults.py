@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from reshape_controller.live.own_faults import own_fault
+from reshape_launcher.local import start
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import LaunchError, ReleaseCheck
 from reshape_sidecar import gpu
@@ -157,3 +160,29 @@ def test_a_launch_that_the_disk_refuses_may_be_tried_again(job: Bed) -> None:
         assert caught.value.retryable
     finally:
         (job.root / "job-1").unlink()
+
+
+def test_an_init_that_finds_no_room_for_its_files_is_a_fault_of_the_machine(
+    job: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its spec still had room, so the launcher saw no error of its own."""
+
+    def no_room(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(start, "_spawn", lambda *_: _ended())
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", no_room)
+        with pytest.raises(LaunchError, match="No space left") as full:
+            job.launch(job.spec(programs.PLAIN))
+    assert own_fault(full.value) is not None
+    with pytest.raises(LaunchError, match="did not start") as other:
+        job.launch(job.spec(programs.PLAIN))
+    assert own_fault(other.value) is None
+
+
+def _ended() -> int:
+    """The pid of a process that has ended."""
+    with subprocess.Popen(("true",)) as child:
+        child.wait()
+    return child.pid

@@ -107,7 +107,7 @@ class Daemon:
             control=self._control,
             hub=self._hub,
             tokens=self._tokens,
-            operator_token=self._settings.home.token(),
+            operator_token=self._settings.home.current_token(),
             host_names=host_names(self._settings.address),
             metrics=Metrics(),
             timeline=TimelineReader(),
