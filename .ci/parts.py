@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-GATE_MIN = 26
+GATE_MIN = 27
 """Minutes of the gate on two free cores, if no tier is pulled whole."""
 ALL_MIN = 54
 """Minutes of `.ci/run all` on two free cores."""

@@ -31,7 +31,7 @@ TENSORFLOW_S = 200.0
 MAKE = re.compile(r"make [a-z-]+( [A-Z]+=\S+)*")
 BY_CI = (
     *("make setup", "make demo", "make test", "make test-tensorflow", "make test-pytorch"),
-    *("make test-mongo", "make kubernetes"),
+    *("make test-mongo", "make test-ferretdb", "make kubernetes"),
 )
 """Parts of .ci/run."""
 REPLAY = re.compile(r"reshape (replay|compare|workload|profile costs) ")
