@@ -22,7 +22,8 @@ REQUEST_BYTES_MAX = 16 << 20
 """Longest request to init; beyond it init closes the connection. The kernel's limit for arguments
 and environment is lower, so a start that is too large fails there, as an exit of training."""
 LOG_BYTES_MAX = 64 << 20
-"""A log file beyond this is copied to NAME.1 and emptied, so a log takes at most twice this."""
+"""Of a longer log file the oldest part is freed. Without holes in files it is copied to NAME.1 and
+emptied, so a log takes at most twice this."""
 LOG_CHECK_S = 10.0
 ZYGOTE_ANSWER_S = 5.0
 """Time for the zygote's fork to be ready; then the start is cold, and the zygote is killed."""

@@ -1,6 +1,7 @@
 """A job's log files, by byte offset: while it runs, after a crash, after its end.
 
-Does: returns the last lines, or the bytes from an offset on, and can wait for more. It opens only
+Does: returns the last lines, or the bytes from an offset on, and can wait for more; says how many
+bytes a slow reader has missed, because the oldest part of a long file is freed. It opens only
 regular files of the log folder, follows no symbolic link, and holds none open between requests.
 The client remembers attempt and offset.
 """
@@ -19,6 +20,7 @@ from reshape_controller.core.model import Job
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import bad_request, not_found
 from reshape_controller.store.protocol import JobRow
+from reshape_sidecar.init.logs import data_begin
 from reshape_sidecar.init.values import TRAINING_LOG
 
 PAGE_BYTES_MAX = 256 * 1024
@@ -41,6 +43,8 @@ class Chunk:
     attempt: int
     offset: int
     size: int
+    missed: int | None = 0
+    """Bytes before ``offset`` that were asked for and are gone; None: an unknown number."""
 
     @property
     def next(self) -> int:
@@ -62,9 +66,13 @@ class JobLogs(Handler):
             start = self.count("offset", 0)
         attempt = self.count("attempt", 0)
         until_s = time.monotonic() + wait_s
+        missed: int | None = 0
         while True:
             row = await self.row(key)
             chunk = self._next_chunk(row, name, attempt, start, tail)
+            if chunk is not None:
+                missed = _sum(missed, chunk.missed)
+                chunk = replace(chunk, missed=missed)
             ended = row.state.terminal
             over = ended or time.monotonic() >= until_s
             if over or (chunk is not None and chunk.data):
@@ -110,6 +118,8 @@ class JobLogs(Handler):
         self.set_header("Reshape-Log-Offset", str(chunk.offset))
         self.set_header("Reshape-Log-Next", str(chunk.next))
         self.set_header("Reshape-Log-Size", str(chunk.size))
+        missed = "unknown" if chunk.missed is None else str(chunk.missed)
+        self.set_header("Reshape-Log-Missed", missed)
         self.set_header("Reshape-Log-Ended", "true" if ended else "false")
         self.finish(chunk.data)
 
@@ -127,19 +137,34 @@ def read(path: Path, attempt: int, start: int | None, tail: int) -> Chunk | None
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             return None
-        size = status.st_size
-        # A file shorter than ``start`` was rotated: read it from its beginning.
-        begin = _tail_start(fd, size, tail) if start is None else start if start <= size else 0
-        return Chunk(os.pread(fd, PAGE_BYTES_MAX, begin), attempt, begin, size)
+        while True:
+            chunk = _chunk(fd, attempt, start, tail)
+            # The oldest part may have been freed during the read.
+            if data_begin(fd, os.fstat(fd).st_size) <= chunk.offset or not chunk.data:
+                return chunk
     finally:
         os.close(fd)
 
 
-def _tail_start(fd: int, size: int, lines: int) -> int:
+def _chunk(fd: int, attempt: int, start: int | None, tail: int) -> Chunk:
+    size = os.fstat(fd).st_size
+    first = data_begin(fd, size)
+    missed: int | None = 0
+    if start is None:
+        begin = _tail_start(fd, size, tail, first)
+    elif start <= size:
+        begin = max(start, first)
+        missed = begin - start
+    else:  # a file that was copied and emptied
+        begin, missed = first, None
+    return Chunk(os.pread(fd, PAGE_BYTES_MAX, begin), attempt, begin, size, missed)
+
+
+def _tail_start(fd: int, size: int, lines: int, first: int) -> int:
     """Offset at which the last ``lines`` lines begin, at most a page before the end."""
     if lines == 0:
         return size
-    begin = max(0, size - PAGE_BYTES_MAX)
+    begin = max(first, size - PAGE_BYTES_MAX)
     data = os.pread(fd, size - begin, begin)
     at = len(data) - 1 if data.endswith(b"\n") else len(data)
     for _ in range(lines):
@@ -147,6 +172,10 @@ def _tail_start(fd: int, size: int, lines: int) -> int:
         if at < 0:
             return begin
     return begin + at + 1
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def _no_log(row: JobRow, name: str, folder: Path | None) -> Exception:

@@ -1,19 +1,24 @@
 """Init's own log lines, and the bound on the size of a container's log files.
 
-Does: copies a file that is too long to NAME.1 and empties it. Its writers append, so they go on at
-its new end; lines that they write during the copy may be lost. At the end of the container a file
-that is still too long is cut to its end. A full disk is no error.
+Does: frees the oldest part of a file that is too long and leaves a hole there, so that nothing that
+is written meanwhile is lost, and offsets stay. Where the file system has no holes, it copies the
+file to NAME.1, empties it and writes a line into it that says how many bytes are gone. A full disk
+is no error.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import time
 from pathlib import Path
 
 CHUNK_BYTES = 1 << 20
+HOLE_BYTES = 1 << 16
+"""A hole ends at a multiple of this, and so of every usual block."""
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
 
 
 def write_line(text: str) -> None:
@@ -23,34 +28,88 @@ def write_line(text: str) -> None:
         print(f"{stamp} init: {text}", file=sys.stderr, flush=True)
 
 
+def data_begin(fd: int, size: int) -> int:
+    """Return where the data of a file of ``size`` bytes begins: behind its hole, if it has one."""
+    try:
+        return min(size, os.lseek(fd, 0, os.SEEK_DATA))
+    except OSError as error:
+        return size if error.errno == errno.ENXIO else 0  # only a hole; no holes here
+
+
 def rotate(folder: Path, bytes_max: int) -> None:
-    """Copy each log file of ``folder`` beyond ``bytes_max`` to NAME.1 and empty it."""
+    """Free the oldest part of each log file of ``folder``, down to its last ``bytes_max`` bytes."""
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
-            if log.stat().st_size > bytes_max:
-                _keep_last(log, log.with_name(log.name + ".1"), bytes_max)
-                os.truncate(log, 0)
+            if _is_long(log, bytes_max) and not _free_oldest(log, bytes_max):
+                _copy_and_empty(log, bytes_max)
 
 
 def keep_end(folder: Path, bytes_max: int) -> None:
     """Cut each log file to its last ``bytes_max`` bytes, after its writers have ended."""
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
-            if log.stat().st_size > bytes_max:
+            if _is_long(log, bytes_max) and not _free_oldest(log, bytes_max):
                 copy = log.with_name(log.name + ".cut")
                 try:
-                    _keep_last(log, copy, bytes_max)
+                    _copy_end(log, copy, bytes_max)
                     copy.chmod(log.stat().st_mode & 0o777)
                     copy.replace(log)
                 finally:
                     copy.unlink(missing_ok=True)
 
 
-def _keep_last(log: Path, copy: Path, bytes_max: int) -> None:
-    """Copy the last ``bytes_max`` bytes that are in ``log`` now."""
+def _is_long(log: Path, bytes_max: int) -> bool:
+    fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        return size - data_begin(fd, size) > bytes_max
+    finally:
+        os.close(fd)
+
+
+def _free_oldest(log: Path, bytes_max: int) -> bool:
+    """Make the beginning of a file a hole; return False if the file system has none."""
+    import ctypes  # not in every image, and seldom needed
+
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        fallocate = getattr(library, "fallocate64", None) or library.fallocate
+    except (OSError, AttributeError):
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+    fd = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        # At least the last ``bytes_max`` bytes stay; the hole has whole blocks.
+        end = (os.fstat(fd).st_size - bytes_max) // HOLE_BYTES * HOLE_BYTES
+        return end <= 0 or fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, 0, end) == 0
+    finally:
+        os.close(fd)
+
+
+def _copy_and_empty(log: Path, bytes_max: int) -> None:
+    """Copy a file's end to NAME.1 and empty it; say in it what is gone."""
+    copied_to = _copy_end(log, log.with_name(log.name + ".1"), bytes_max)
+    size = log.stat().st_size
+    os.truncate(log, 0)
+    begin = copied_to - min(copied_to, bytes_max)
+    line = (
+        f"[reshape] the {size} bytes before this line were moved: bytes {begin} to {copied_to} "
+        f"are in {log.name}.1, at least {size - copied_to} newer ones are lost\n"
+    )
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+def _copy_end(log: Path, copy: Path, bytes_max: int) -> int:
+    """Copy the last ``bytes_max`` bytes of ``log``; return the offset at which the copy ends."""
     with open(log, "rb") as source, open(copy, "wb") as target:
-        source.seek(-bytes_max, os.SEEK_END)
+        end = source.seek(0, os.SEEK_END)
+        source.seek(max(0, end - bytes_max))
         left_bytes = bytes_max
         while left_bytes > 0 and (chunk := source.read(min(left_bytes, CHUNK_BYTES))):
             target.write(chunk)
             left_bytes -= len(chunk)
+        return end

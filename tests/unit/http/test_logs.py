@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.http.logs import PAGE_BYTES_MAX, read
+from reshape_sidecar.init.logs import HOLE_BYTES, rotate
+from tests.support import log_lines
 from tests.support.http_bed import RECORD, Answer, Api, api
 
 
@@ -70,7 +72,52 @@ def test_a_log_that_was_cut_by_its_rotation_is_read_from_its_beginning(tmp_path:
     (tmp_path / "a.log").write_bytes(b"new")
     chunk = read(tmp_path / "a.log", 1, 1000, 0)
     assert chunk is not None
-    assert (chunk.data, chunk.next) == (b"new", 3)
+    assert (chunk.data, chunk.next, chunk.missed) == (b"new", 3, None)
+
+
+def test_a_reader_that_is_slower_than_the_writer_is_told_how_many_bytes_it_missed(
+    tmp_path: Path,
+) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        bound = 4 * HOLE_BYTES
+        (logs / "training.log").write_bytes(b"a" * HOLE_BYTES + b"b" * bound)
+        rotate(logs, bound)
+        answer = await it.get("/v1/jobs/job/logs?attempt=1&offset=100")
+        assert answer.headers["reshape-log-missed"] == str(HOLE_BYTES - 100)
+        assert answer.headers["reshape-log-offset"] == str(HOLE_BYTES)
+        assert answer.body[:1] == b"b"
+        tail = await it.get("/v1/jobs/job/logs?tail=100000")
+        assert tail.headers["reshape-log-missed"] == "0"
+        assert b"\0" not in tail.body
+        following = answer.headers["reshape-log-next"]
+        more = await it.get(f"/v1/jobs/job/logs?attempt=1&offset={following}")
+        assert more.headers["reshape-log-missed"] == "0"
+        too_far = await it.get("/v1/jobs/job/logs?attempt=1&offset=99999999")
+        assert too_far.headers["reshape-log-missed"] == "unknown"
+
+    run(tmp_path, test)
+
+
+def test_a_part_that_is_freed_during_a_read_is_missed_and_not_read_as_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.log").write_bytes(b"a" * HOLE_BYTES + b"b" * HOLE_BYTES)
+    pread = os.pread
+
+    def freeing(fd: int, count: int, offset: int) -> bytes:
+        rotate(tmp_path, HOLE_BYTES)
+        return pread(fd, count, offset)
+
+    monkeypatch.setattr(os, "pread", freeing)
+    chunk = read(tmp_path / "a.log", 1, 0, 0)
+    assert chunk is not None
+    assert (chunk.missed, chunk.data) == (HOLE_BYTES, b"b" * HOLE_BYTES)
+
+
+def test_every_line_that_a_slow_reader_misses_is_in_a_reported_gap(tmp_path: Path) -> None:
+    found = log_lines.campaign(24 << 20, 40e6, 2 << 20, 0.3, tmp_path)
+    assert found["gaps"] > 0, "the reader was not slow; the test shows nothing"
+    assert found["read bytes"] > 0
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,9 @@ def logs(
     wait_s = FOLLOW_WAIT_S if follow else 0.0
     while True:
         answer = daemon.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
+        missed = answer.headers.get("reshape-log-missed", "0")
+        if missed != "0":
+            note(f"here {missed} bytes are missing: this log has freed its oldest part")
         sys.stdout.buffer.write(answer.body)
         sys.stdout.buffer.flush()
         attempt, following = (
