@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, Protocol
 
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
@@ -19,7 +20,9 @@ __all__ = [
     "SIMULATED_TYPE",
     "ClusterAway",
     "ContainerStatus",
+    "Containment",
     "DeviceMode",
+    "Hold",
     "HostSeen",
     "HostSource",
     "LaunchError",
@@ -107,6 +110,26 @@ class ReleaseCheck:
 
     empty: bool
     reason: str = ""
+
+
+class Hold(StrEnum):
+    """What holds the processes of an attempt, so that its end and a release can be verified."""
+
+    CGROUP = "cgroup"
+    SAME_USER = "cgroup (same user)"
+    """A program that runs as the controller's user can move itself to another group on purpose."""
+    MARKER = "marker"
+    """Their environment: a process that leaves init's tree and clears it is not found."""
+    CONTAINER = "container"
+
+
+@dataclass(frozen=True, slots=True)
+class Containment:
+    """What holds attempts that start now, and why not more than that."""
+
+    hold: Hold
+    reason: str = ""
+    remedy: str = ""
 
 
 def worker_token(token: str, worker: int) -> str:

@@ -7,5 +7,6 @@ name without a change of what is stored. Tags do not change.
 from __future__ import annotations
 
 TAGS = {
+    "GroupFile": "local.groups:GroupFile",
     "LaunchSpec": "spec:LaunchSpec",
 }

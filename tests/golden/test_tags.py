@@ -25,6 +25,7 @@ from reshape_controller.http.routes import OPERATIONS
 from reshape_controller.replay.account import Moment
 from reshape_controller.replay.inputs import Cluster, Costs
 from reshape_controller.store.protocol import Decision, JobRow, ProfileRow
+from reshape_launcher.local.groups import GroupFile
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.agent.memory import Memory
@@ -54,7 +55,9 @@ WIRE = (
     Request,
     StandbyReport,
 )
-FILES = (Address, Claim, ExitFile, InitFile, Inventory, Manifest, Memory, TrainingProcess)
+FILES = (
+    *(Address, Claim, ExitFile, GroupFile, InitFile, Inventory, Manifest, Memory, TrainingProcess),
+)
 BUNDLES = (Cluster, Costs, Moment)
 ANSWERS = (entry.answer for entry in OPERATIONS)
 HTTP = (ErrorBody, views.DecisionView, *filter(dataclasses.is_dataclass, ANSWERS))

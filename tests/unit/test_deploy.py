@@ -24,6 +24,7 @@ def test_nothing_that_systemd_does_to_the_service_ends_a_job(
     service: configparser.SectionProxy,
 ) -> None:
     assert service["KillMode"] == "process"
+    assert service["Delegate"] == "yes"
     assert service["OOMPolicy"] == "continue"
     for hides in ("PrivateTmp", "ProtectHome", "ProtectSystem", "PrivateDevices"):
         assert hides not in service
@@ -40,7 +41,7 @@ def test_the_operators_document_explains_every_line_that_matters(
     service: configparser.SectionProxy,
 ) -> None:
     text = (UNIT.parents[1] / "docs" / "operations.md").read_text()
-    for name in ("KillMode", "OOMPolicy", "RestartPreventExitStatus", "StateDirectory"):
+    for name in ("KillMode", "Delegate", "OOMPolicy", "RestartPreventExitStatus", "StateDirectory"):
         assert f"`{name}={service[name]}`" in text
 
 

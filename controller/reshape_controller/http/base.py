@@ -28,6 +28,7 @@ from reshape_controller.live.tokens import Tokens
 from reshape_controller.records import printable
 from reshape_controller.records.limits import NAME_LENGTH_MAX
 from reshape_controller.store.protocol import JobRow
+from reshape_launcher.spec import Containment, Hold
 
 BODY_BYTES_MAX = 256 * 1024
 """A job record or a SideCar's report is far smaller; more is refused with 413."""
@@ -67,6 +68,8 @@ class Context:
     clock: Clock
     leadership: Leadership | None = None
     """None: this controller runs without an election."""
+    containment: Containment = Containment(Hold.CONTAINER)
+    """What holds the processes of attempts that start now."""
 
 
 class Gate(tornado.web.RequestHandler):

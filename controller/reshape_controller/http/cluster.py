@@ -51,7 +51,8 @@ async def _gpus(store: Store) -> tuple[GpuView, ...]:
 
 class Gpus(Handler):
     async def get(self) -> None:
-        self.answer(GpuList(await _gpus(self.context.control.store)))
+        found = await _gpus(self.context.control.store)
+        self.answer(GpuList(found, self.context.containment.hold.value))
 
 
 class GpuClear(Handler):
@@ -108,8 +109,13 @@ class StatusPage(Handler):
         control, leadership = self.context.control, self.context.leadership
         ready, reason = control.ready()
         epoch, seq = control.position()
-        status = Status("leader", ready, version(), reason, epoch, seq)
-        status = replace(status, waits_for=control.waits_for())
+        held = self.context.containment
+        status = Status(
+            *("leader", ready, version(), reason, epoch, seq),
+            containment=held.hold.value,
+            containment_reason=held.reason,
+            waits_for=control.waits_for(),
+        )
         if leadership is not None:
             status = replace(
                 status,

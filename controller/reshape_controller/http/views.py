@@ -291,6 +291,8 @@ class Decisions:
 @dataclass(frozen=True, slots=True)
 class GpuList:
     gpus: tuple[GpuView, ...]
+    containment: str = ""
+    """What holds the processes of attempts that start now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,10 @@ class Status:
     waits_for: str = ""
     """What a daemon that is ready still waits for before it grants GPUs or starts containers: jobs
     whose SideCars have not answered since its start, or a fault of its own machine."""
+    containment: str = ""
+    """What holds the processes of attempts that start now; empty on a standby."""
+    containment_reason: str = ""
+    """Where their groups are, or why there are none."""
 
 
 @dataclass(frozen=True, slots=True)

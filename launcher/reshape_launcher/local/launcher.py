@@ -1,9 +1,9 @@
 """The local launcher: a container is a supervised process tree with a folder of its own.
 
 Does: start init detached, so that neither Ctrl-C nor kill -9 of the controller touches a job; find
-what runs by pid and start time; end whole process trees. Never: keep a pipe to a container, take a
-reused pid for its own, or report an attempt gone while a process of it is alive. State: the files
-below ``root``, where a new launcher finds all of it.
+what runs by pid and start time; end whole process trees, by marker and by cgroup. Never: keep a
+pipe to a container, take a reused pid for its own, or report an attempt gone while a process of it
+is alive. State: the files below ``root``, where a new launcher finds all of it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import TypeVar
 
 from reshape_launcher.local import processes, start
 from reshape_launcher.local.folders import AttemptFolders
+from reshape_launcher.local.groups import Groups
 from reshape_launcher.local.launch_files import LaunchFiles
 from reshape_launcher.spec import (
     ContainerStatus,
+    Containment,
     LaunchError,
     LaunchSpec,
     OneHost,
@@ -38,7 +40,7 @@ from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of, processes_up_to
-from reshape_sidecar.init.processes import MarkedProcess, Marker
+from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import (
     EXIT_FILE,
     INIT_FILE,
@@ -83,6 +85,7 @@ class LocalLauncher:
         """Attempts under removal; their workers end one after another."""
         self._folders = AttemptFolders(self._root)
         self._launch_files = LaunchFiles()
+        self._groups = Groups(self._root)
         self._readers = ThreadPoolExecutor(READERS_MAX, "launcher-look")
         self._writers = ThreadPoolExecutor(WRITERS_MAX, "launcher-change")
 
@@ -126,6 +129,13 @@ class LocalLauncher:
         """
         return await _in_pool(self._readers, self._check_release, job, attempt, generation, devices)
 
+    def containment(self) -> Containment:
+        """Return what holds the processes of attempts that start now.
+
+        Blocks for one short process at first.
+        """
+        return self._groups.containment()
+
     def log_path(self, job: str, attempt: int) -> str | None:
         """Return the folder of training.log and the SideCar's logs; None if it does not exist."""
         logs = self._folder(job, attempt).logs
@@ -146,12 +156,14 @@ class LocalLauncher:
             return  # it runs or has ended: ``containers`` reports which
         try:
             self._make_own_code_folder(spec)
-            pid = start.start(folder, spec, token, self._environment | marker.environment())
+            environment = self._environment | marker.environment()
+            pid = start.start(folder, spec, token, environment, self._groups)
             self._children.add(pid)
             start.wait_until_up(folder, pid)
         except start.NotStarted as error:
             for started in (marker, *self._markers(spec.job, spec.attempt)):
                 processes.kill(started)
+                self._groups.end(folder_of(started), processes.KILL_WAIT_S)
             self._reap()
             raise LaunchError(
                 f"attempt {spec.attempt} of {spec.job} cannot be started: {error}", retryable=True
@@ -183,6 +195,7 @@ class LocalLauncher:
         self._reap()
         found = []
         dead: list[tuple[Marker, list[Marker]]] = []
+        """The first worker without an init of each attempt that has one, and all of its workers."""
         for job, number in self._folders.attempts(self._gone):
             known = self._gone.get((job, number))
             if known is not None:
@@ -199,16 +212,18 @@ class LocalLauncher:
                 found.append(ContainerStatus(job, number, running=True, torn=torn))
         left = processes.living([m for _, workers in dead for m in workers]) if dead else {}
         for first, workers in dead:
-            found.append(self._dead(first, [m for m in workers if left[m]]))
+            found.append(self._dead(first, workers, [m for m in workers if left[m]]))
         return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
 
-    def _dead(self, first: Marker, alive: list[Marker]) -> ContainerStatus:
-        """Kill the workers ``alive`` of an attempt without an init; return its status."""
+    def _dead(self, first: Marker, workers: list[Marker], alive: list[Marker]) -> ContainerStatus:
+        """Kill what is left of an attempt without an init; return its status.
+
+        ``alive``: its workers that have living processes with their marker.
+        """
         job, number = first.job, first.attempt
-        left = [entry for marker in alive for entry in processes.kill(marker)]
+        left = self._kill(alive, workers)
         if left:
-            pids = ", ".join(str(entry.proc.pid) for entry in left)
-            reason = f"its init process is gone; processes {pids} do not end"
+            reason = f"its init process is gone; {left} do not end"
             return ContainerStatus(job, number, running=True, reason=reason)
         end = state_files.read(ExitFile, folder_of(first).run / EXIT_FILE)
         if isinstance(end, ExitFile):
@@ -227,6 +242,11 @@ class LocalLauncher:
             if left:
                 pids = ", ".join(map(str, left))
                 return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
+            folder = folder_of(marker)
+            # Once init is gone nothing in the group may live, whatever it was started for.
+            busy = self._groups.busy(folder, generation if init_of(folder.run) else None)
+            if busy:
+                return ReleaseCheck(False, f"{busy} of {job}, still alive")
         for reading in gpu.use(devices):
             if reading.memory_used_bytes > gpu.FREE_MEMORY_BYTES:
                 used_mib = reading.memory_used_bytes >> 20
@@ -241,16 +261,16 @@ class LocalLauncher:
         self._ending.add((job, number))
         try:
             # The first worker ends first: only that worker may have something to save.
-            left = [e for m in self._markers(job, number) for e in self._end(m, grace_s)]
+            workers = self._markers(job, number)
+            left = "; ".join(filter(None, [self._end(marker, grace_s) for marker in workers]))
         finally:
             self._ending.discard((job, number))
         self._reap()
         if left:
-            pids = ", ".join(str(entry.proc.pid) for entry in left)
-            raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
+            raise LaunchError(f"{left} of {job} do not end", retryable=True)
 
-    def _end(self, marker: Marker, grace_s: float) -> list[MarkedProcess]:
-        """End a worker; return the processes that remain."""
+    def _end(self, marker: Marker, grace_s: float) -> str:
+        """End a worker; return what remains, in words."""
         folder = folder_of(marker)
         init = init_of(folder.run)
         if init is not None:
@@ -260,7 +280,16 @@ class LocalLauncher:
                 time.sleep(POLL_S)
         elif grace_s > 0:
             processes.end(marker, grace_s + REMOVE_MARGIN_S)
-        return processes.kill(marker)
+        return self._kill([marker], [marker])
+
+    def _kill(self, alive: list[Marker], workers: list[Marker]) -> str:
+        """Kill workers by the marker of those ``alive``, then by group; return what remains."""
+        left = [str(entry.proc.pid) for marker in alive for entry in processes.kill(marker)]
+        found = [f"processes {', '.join(left)}"] if left else []
+        for folder in map(folder_of, workers):
+            if not self._groups.end(folder, processes.KILL_WAIT_S):
+                found.append(self._groups.busy(folder, None))
+        return "; ".join(found)
 
     def _ask_to_end(self, folder: Folder, pid: int, start_time: int, grace_s: float) -> None:
         """Request the end by the socket, with the grace period; by SIGTERM if that fails."""

@@ -17,12 +17,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from reshape_launcher.local.groups import Groups
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import agent as agent_package
 from reshape_sidecar import codec, durable
 from reshape_sidecar import init as init_package
 from reshape_sidecar.agent import spec as attempt
 from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.cgroup import CgroupError
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.values import INIT_FILE, INIT_LOG, LOCK_FILE
@@ -40,13 +42,20 @@ class NotStarted(Exception):
     """Init could not be started; the message says why and the remedy."""
 
 
-def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) -> int:
-    """Start init for the attempt in ``folder`` with exactly ``env``; return its pid."""
+def start(
+    folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str], groups: Groups
+) -> int:
+    """Start init for the attempt in ``folder`` with exactly ``env``; return its pid.
+
+    Raises NotStarted.
+    """
     try:
         for path in (folder.path, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
         write_files(folder, spec, token)
-        return _spawn(folder, spec, env)
+        return _spawn(folder, spec, env, groups.make(folder))
+    except CgroupError as error:
+        raise NotStarted(str(error)) from error
     except OSError as error:
         raise NotStarted(
             f"{folder.path}: {error.strerror or error}; make it writable and free space there"
@@ -83,11 +92,13 @@ def _check_room(folder: Folder) -> None:
         ) from error
 
 
-def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str]) -> int:
+def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str], group: Path | None) -> int:
     agent = _program(agent_package.__file__)
+    held = () if group is None else ("--cgroup", str(group))
     command = [
         *(sys.executable, "-I", "-S", _program(init_package.__file__)),
         *("--folder", str(folder.path), "--job", spec.job, "--attempt", str(spec.attempt)),
+        *held,
         *("--", sys.executable, "-I", agent, "--folder", str(folder.path)),
     ]
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -1,7 +1,6 @@
 """Carries out the actions that ``converge`` decides, one at a time; persists before it acts.
 
-Does: sends requests to init, reads checkpoints, writes the claim, prepares starts, and reads from
-the container's cgroup whether the kernel killed a process because memory ran out.
+Does: sends requests to init, reads checkpoints, writes the claim and prepares starts.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from reshape_sidecar import checkpoints, claims, limits, takeover
+from reshape_sidecar import cgroup, checkpoints, claims, limits, takeover
 from reshape_sidecar.agent import (
     converge,
     environment,
@@ -34,39 +31,6 @@ from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
 
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
-
-
-def oom_kills(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:
-    """Return how many processes of this cgroup the kernel has killed because memory ran out.
-
-    In a container the mount is often the cgroup itself, although its path has another name.
-    """
-    for path in _event_files(own, cgroups):
-        for entry in _lines(path):
-            if entry.startswith("oom_kill "):
-                return int(entry.split()[1])
-    return 0
-
-
-def _event_files(own: Path, cgroups: Path) -> Iterator[Path]:
-    for line in _lines(own):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            yield from (cgroups / path[1:] / "memory.events", cgroups / "memory.events")
-        elif controllers == "memory":
-            mount = cgroups / "memory"
-            yield from (mount / path[1:] / "memory.oom_control", mount / "memory.oom_control")
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-
-
 log = logging.getLogger("agent")
 
 
@@ -81,7 +45,7 @@ class Actions:
         """Request of the newest start, built once, so that a repetition is the same request."""
         self._preparation: init.Prepare | None = None
         """The newest request to prepare, built once as well."""
-        self._memory_kills = oom_kills()
+        self._memory_kills = cgroup.oom_kills()
         self._exit: tuple[int, int, float] | None = None
         """Generation of the exit, sequence of its first report, time to end without an answer."""
 
@@ -122,7 +86,7 @@ class Actions:
 
     async def _record_end(self, training: init.TrainingProcess) -> None:
         state = self._state
-        before, self._memory_kills = self._memory_kills, oom_kills()
+        before, self._memory_kills = self._memory_kills, cgroup.oom_kills()
         ended = await asyncio.to_thread(
             process_exit.inspect,
             state.spec,

@@ -6,34 +6,29 @@ request. Reads the cgroup's limit; starts no process.
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
-from reshape_sidecar import limits
+from reshape_sidecar import cgroup, limits
 from reshape_sidecar.agent import converge, environment, library, script_variables
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.init.values import InitStatus, UseZygote
 from reshape_sidecar.wire import Shortcut, Standby, StandbyState, StartKind
 
-CGROUPS = Path("/sys/fs/cgroup")
 ZYGOTE_BYTES = 512 << 20
 """Memory that a zygote may take, with what its forks do not share with it."""
 SWITCH = "RESHAPE_ZYGOTE"
 """Variable of the container that switches the zygote off with the value ``off``."""
 
 
-def request(
-    spec: AttemptSpec, folder: Folder, base: dict[str, str], cgroups: Path = CGROUPS
-) -> UseZygote | str:
+def request(spec: AttemptSpec, folder: Folder, base: dict[str, str]) -> UseZygote | str:
     """Return the request for a zygote; a reason if this attempt shall have none."""
     if spec.standby is Shortcut.OFF or base.get(SWITCH) == "off":
         return "switched off"
     command = environment.zygote_command(spec)
     if command is None:
         return f"no zygote for this command of a job with framework {spec.framework}"
-    left_bytes = memory_left_bytes(cgroups)
+    left_bytes = cgroup.memory_left_bytes()
     if left_bytes is not None and left_bytes < ZYGOTE_BYTES:
         return f"{left_bytes >> 20} MiB of memory are left, a zygote takes {ZYGOTE_BYTES >> 20}"
     env = environment.variables(
@@ -80,43 +75,3 @@ def observed(status: InitStatus, refusal: str | None) -> Standby | None:
     if refusal is not None:
         return Standby(StandbyState.OFF, refusal)
     return Standby(status.zygote.state, status.zygote.reason)
-
-
-def memory_left_bytes(cgroups: Path = CGROUPS) -> int | None:
-    """Return the memory that this container may still take; None without a limit.
-
-    Pages of files that are not in use do not count as taken.
-    """
-    limit = _number(cgroups / "memory.max") or _number(cgroups / "memory/memory.limit_in_bytes")
-    taken = _number(cgroups / "memory.current")
-    statistics = cgroups / "memory.stat"
-    if taken is None:
-        taken = _number(cgroups / "memory/memory.usage_in_bytes")
-        statistics = cgroups / "memory/memory.stat"
-    if (
-        limit is None
-        or taken is None
-        or limit >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    ):
-        return None
-    return max(0, limit - taken + _inactive_bytes(statistics))
-
-
-def _inactive_bytes(statistics: Path) -> int:
-    try:
-        lines = statistics.read_text().splitlines()
-    except OSError:
-        return 0
-    for line in lines:
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file"):
-            return int(value)
-    return 0
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from reshape_sidecar import cgroup
 from reshape_sidecar.contract import (
     ENV_ATTEMPT,
     ENV_GENERATION,
@@ -65,6 +66,8 @@ class Order:
     folder: str
     log: str
     environment: dict[str, str]
+    cgroup: bool = False
+    """Whether it sees its own cgroup alone."""
 
 
 class Connection:
@@ -87,6 +90,7 @@ class Connection:
             fields["folder"],
             fields["log"],
             dict(fields["environment"]),
+            fields.get("cgroup", False),
         )
 
     def may_go(self) -> bool:
@@ -137,6 +141,8 @@ def become_cold_start(stream: socket.socket, world: World, init: int, middle: in
     _replay(order, world, connection)
     if not connection.may_go():
         os._exit(0)
+    if order.cgroup:
+        cgroup.show_own_group_alone()
     return list(order.command[world.options :])
 
 

@@ -2,7 +2,7 @@
 
 Does: reads its arguments and serves. Runs by file path, so that nothing enters a user's import
 path. ``--grace-s`` is how long training may save after a SIGTERM to init, ``--zygote-again-s`` how
-long it runs before a zygote that has ended is started again.
+long it runs before a zygote that has ended is started again, ``--cgroup`` the attempt's group.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ STANDARD_ERROR = 2
 
 
 def main() -> int:
-    """Run init; return its exit code: 0 ended on request, 3 another init holds the folder."""
+    """Run init; return its exit code: 0 ended on request, 3 another init holds the folder, or
+    the attempt's cgroup cannot be entered."""
     _close_inherited()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from reshape_sidecar import limits
+    from reshape_sidecar import cgroup, limits
     from reshape_sidecar.init import logs
+    from reshape_sidecar.init.groups import Groups
     from reshape_sidecar.init.processes import Marker
     from reshape_sidecar.init.supervisor import AlreadyRunning, Supervisor
 
@@ -31,15 +33,18 @@ def main() -> int:
     parser.add_argument("--attempt", type=int, required=True)
     parser.add_argument("--grace-s", type=float, default=limits.GRACE_S)
     parser.add_argument("--zygote-again-s", type=float, default=limits.ZYGOTE_AGAIN_S)
+    parser.add_argument("--cgroup", type=Path)
     parser.add_argument("agent", nargs="+", metavar="AGENT")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     marker = Marker(arguments.job, arguments.attempt, str(folder / "run" / "agent.sock"))
+    times_s = (arguments.grace_s, arguments.zygote_again_s)
+    groups = Groups(arguments.cgroup)
     try:
-        supervisor = Supervisor(
-            folder, marker, tuple(arguments.agent), arguments.grace_s, arguments.zygote_again_s
-        )
-    except AlreadyRunning as error:
+        if groups.attempt is not None:
+            cgroup.enter(groups.attempt / cgroup.INIT)
+        supervisor = Supervisor(folder, marker, tuple(arguments.agent), *times_s, groups)
+    except (AlreadyRunning, cgroup.CgroupError) as error:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3
     code = supervisor.run()

@@ -1,9 +1,9 @@
 """Processes as /proc shows them, and the end of those that earlier starts left.
 
 Does: reads parents and the marker of an attempt from /proc, sends signals safely against pid reuse,
-and sweeps: SIGTERM, deadline, SIGKILL, until no process is left. A sweep finds processes both by
-descent from init and by the marker in their environment, so it finds a double fork and a process
-that cleared its environment. Standard library only.
+and sweeps: SIGTERM, deadline, SIGKILL, until no process is left. A sweep finds processes by descent
+from init, by the marker in their environment and by their cgroup, so it finds a double fork and a
+process that cleared its environment. Standard library only.
 
 A process that vanishes during a read does not exist; one that is just being executed is read again.
 Any other failure raises OSError.
@@ -16,7 +16,9 @@ import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from reshape_sidecar import cgroup
 from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
 
 EXEC_WAIT_S = 1.0
@@ -160,10 +162,16 @@ class SweepState:
     signalled: set[tuple[int, int]] = field(default_factory=set)
 
 
-def leftovers(marker: Marker, agent: int | None, waiting: Collection[Identity] = ()) -> list[Proc]:
+def leftovers(
+    marker: Marker,
+    agent: int | None,
+    waiting: Collection[Identity] = (),
+    groups: Collection[Path] = (),
+) -> list[Proc]:
     """Return the living processes of this container besides init and the agent.
 
     ``waiting``: processes that hold no device and wait for init's word; these are spared as well.
+    ``groups``: cgroups whose processes belong to earlier starts.
     """
     procs = snapshot()
     me = os.getpid()
@@ -174,6 +182,11 @@ def leftovers(marker: Marker, agent: int | None, waiting: Collection[Identity] =
         trains = entry.marker == marker and entry.generation is not None
         if trains and entry.proc.pid not in excluded:
             left[entry.proc.pid] = entry.proc
+    for group in groups:
+        for pid in cgroup.pids(group):
+            found = procs.get(pid)
+            if found is not None and not found.zombie and pid not in excluded:
+                left[pid] = found
     return [left[pid] for pid in sorted(left)]
 
 
@@ -183,9 +196,10 @@ def advance_sweep(
     agent: int | None,
     now_s: float,
     waiting: Collection[Identity] = (),
+    groups: Collection[Path] = (),
 ) -> bool:
     """Signal the processes that are left; True once there are none besides ``waiting``."""
-    left = leftovers(marker, agent, waiting)
+    left = leftovers(marker, agent, waiting, groups)
     kill = now_s >= sweeping.kill_at_s
     for proc in left:
         key = (proc.pid, proc.start_time)
@@ -194,7 +208,10 @@ def advance_sweep(
         elif key not in sweeping.signalled:
             sweeping.signalled.add(key)
             send_signal(proc, signal.SIGTERM)
-    return not left
+    if kill:
+        for group in groups:
+            cgroup.kill(group)  # at once: what forks for ever is ahead of every list
+    return not left and not any(cgroup.populated(group) for group in groups)
 
 
 def _send_by_pid(proc: Proc, signum: signal.Signals) -> bool:

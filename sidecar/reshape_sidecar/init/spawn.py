@@ -13,6 +13,8 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from reshape_sidecar import cgroup
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LOG_MODE = 0o640
@@ -44,11 +46,14 @@ def spawn(
     env: Mapping[str, str],
     log: Path,
     inherit: int | None = None,
+    group: Path | None = None,
+    sees_others: bool = False,
 ) -> int:
     """Start ``command`` in ``folder`` with exactly ``env``; output is appended to ``log``.
 
     Returns the pid once the program was executed. Raises SpawnError if it was not. ``inherit``: a
-    descriptor that the program gets.
+    descriptor that the program gets. ``group``: the cgroup that it is in, and the only one that it
+    sees, unless ``sees_others``.
     """
     parent = os.getpid()
     try:
@@ -56,7 +61,7 @@ def spawn(
         with os.fdopen(reader, "rb") as result, os.fdopen(writer, "wb") as report:
             pid = os.fork()
             if pid == 0:
-                _child(command, folder, env, log, writer, parent, inherit)
+                _child(command, folder, env, log, writer, parent, inherit, group, sees_others)
             report.close()
             failure = result.read()
     except OSError as error:  # too many processes or open files
@@ -75,6 +80,8 @@ def _child(
     writer: int,
     parent: int,
     inherit: int | None,
+    group: Path | None,
+    sees_others: bool,
 ) -> None:
     """Prepare and execute the program after the fork; does not return."""
     try:
@@ -82,6 +89,10 @@ def _child(
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(signal.SIGKILL)  # init died before the line above took hold
+        if group is not None:
+            cgroup.enter(group)
+            if not sees_others:
+                cgroup.show_own_group_alone()
         for signum in CHILD_SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

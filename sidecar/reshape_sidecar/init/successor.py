@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_sidecar import codec, limits
+from reshape_sidecar.cgroup import CgroupError
 from reshape_sidecar.contract import (
     ENV_GENERATION,
     ENV_STANDBY_FD,
@@ -25,6 +26,7 @@ from reshape_sidecar.contract import (
     StandbyReport,
 )
 from reshape_sidecar.init import processes, spawn
+from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Identity, Marker
 from reshape_sidecar.init.values import Adopt, Prepare, SuccessorProcess
 from reshape_sidecar.wire import PrepareStage
@@ -39,9 +41,15 @@ class Successor:
     """The one process that is prepared, if there is one; numbers of preparations only grow."""
 
     def __init__(
-        self, log: Path, marker: Marker, selector: selectors.BaseSelector, in_vain: InVain
+        self,
+        log: Path,
+        marker: Marker,
+        selector: selectors.BaseSelector,
+        in_vain: InVain,
+        groups: Groups = NO_GROUPS,
     ) -> None:
         self._log = log
+        self._groups = groups
         self._marker = marker
         self._selector = selector
         self._in_vain = in_vain
@@ -66,8 +74,11 @@ class Successor:
         status = SuccessorProcess(request.number, request.devices, 0, 0, now_s)
         with its:
             try:
-                pid = spawn.spawn(request.command, request.folder, env, self._log, its.fileno())
-            except (spawn.SpawnError, OSError) as error:
+                group = self._groups.successor(request.number)
+                pid = spawn.spawn(
+                    request.command, request.folder, env, self._log, its.fileno(), group
+                )
+            except (spawn.SpawnError, CgroupError, OSError) as error:
                 mine.close()
                 self.status = _failed(status, str(error))
                 return str(error)
@@ -84,8 +95,9 @@ class Successor:
             return None
         release = Release(request.generation, now_s, request.env)
         try:
+            self._groups.adopt(request.number, request.generation)
             connection.sendall(codec.dumps(release).encode(errors="surrogatepass") + b"\n")
-        except OSError as error:
+        except (CgroupError, OSError) as error:
             self.status = _failed(status, f"it cannot be released: {error}")
             return None
         self.status, self._connection = None, None

@@ -20,10 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_sidecar import codec, limits
+from reshape_sidecar.cgroup import CgroupError
 from reshape_sidecar.contract import ENV_GENERATION
 from reshape_sidecar.init import files, logs, processes, spawn
 from reshape_sidecar.init.agent_process import AgentProcess
 from reshape_sidecar.init.clients import Clients
+from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Identity, Marker
 from reshape_sidecar.init.successor import Successor
 from reshape_sidecar.init.values import (
@@ -71,10 +73,12 @@ class Supervisor:
         agent_command: tuple[str, ...],
         grace_s: float = limits.GRACE_S,
         zygote_again_s: float = limits.ZYGOTE_AGAIN_S,
+        groups: Groups = NO_GROUPS,
     ) -> None:
         self._run = folder / "run"
         self._logs = folder / "logs"
         self._marker = marker
+        self._groups = groups
         self._lock = open(self._run / LOCK_FILE, "w")  # noqa: SIM115 (held until init ends)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +93,8 @@ class Supervisor:
         self._logs_due_s = 0.0
         self._selector = selectors.DefaultSelector()
         self._zygote = Zygote(
-            self._logs / ZYGOTE_LOG, marker, self._selector, self._went_cold, zygote_again_s
+            *(self._logs / ZYGOTE_LOG, marker, self._selector, self._went_cold, zygote_again_s),
+            groups,
         )
         self._status = InitStatus(me, processes.start_time(me), zygote=self._zygote.status)
         self._sent_status = self._status
@@ -102,6 +107,7 @@ class Supervisor:
             marker,
             self._selector,
             functools.partial(self._went_cold, prefix="prepared in vain: "),
+            groups,
         )
 
     def run(self) -> int:
@@ -228,8 +234,9 @@ class Supervisor:
         try:
             offset = log.stat().st_size if log.exists() else 0
             if not pid:
-                pid = spawn.spawn(request.command, request.folder, env, log)
-        except (spawn.SpawnError, OSError) as error:
+                group = self._groups.training(request.generation)
+                pid = spawn.spawn(request.command, request.folder, env, log, group=group)
+        except (spawn.SpawnError, CgroupError, OSError) as error:
             training = TrainingProcess(
                 request.generation, 0, 0, asked_at_s, False, NOT_EXECUTABLE, asked_at_s, str(error)
             )
@@ -399,9 +406,11 @@ class Supervisor:
     def _advance_sweep(self, now_s: float) -> None:
         if self._sweeping is None:
             return
+        waiting, groups = self._waiting(), self._groups_to_empty()
         if processes.advance_sweep(
-            self._sweeping, self._marker, self._agent.pid, now_s, self._waiting()
+            self._sweeping, self._marker, self._agent.pid, now_s, waiting, groups
         ):
+            self._groups.remove(groups)
             swept = max(self._sweeping.generation, self._status.swept)
             self._status = replace(self._status, swept=swept, swept_at_s=now_s)
             self._sweeping = None
@@ -413,7 +422,9 @@ class Supervisor:
         training = self._status.training
         if training is not None and training.running and now_s < self._end_by_s:
             return False
-        if self._sweeping is None and processes.leftovers(self._marker, self._agent.pid):
+        if self._sweeping is None and processes.leftovers(
+            self._marker, self._agent.pid, groups=self._groups_to_empty()
+        ):
             self._sweeping = processes.SweepState(self._status.swept, self._end_by_s)
         if self._sweeping is not None:
             kill_at_s = min(self._end_by_s, now_s + limits.LEFTOVER_GRACE_S)
@@ -429,6 +440,14 @@ class Supervisor:
         spare = None if self._sweeping is None else self._sweeping.spare
         zygote, successor = self._zygote.status, self._successor.spared(spare)
         return successor if zygote.pid == 0 else (*successor, (zygote.pid, zygote.start_time))
+
+    def _groups_to_empty(self) -> list[Path]:
+        """Return the groups of what a sweep does not spare (``_waiting``)."""
+        if self._end_by_s is not None:
+            return self._groups.swept(zygote=False, successor=None)
+        spare = None if self._sweeping is None else self._sweeping.spare
+        successor = spare if self._successor.spared(spare) else None
+        return self._groups.swept(zygote=self._zygote.pid is not None, successor=successor)
 
     def _rotate_logs(self, now_s: float) -> None:
         if now_s >= self._logs_due_s:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reshape_sidecar import limits
+from reshape_sidecar.cgroup import CgroupError
 from reshape_sidecar.contract import (
     ENV_GENERATION,
     ENV_ZYGOTE_ROOM,
@@ -26,6 +27,7 @@ from reshape_sidecar.contract import (
     ZYGOTE_GO,
 )
 from reshape_sidecar.init import logs, processes, spawn
+from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import TrainingProcess, UseZygote, ZygoteProcess
 from reshape_sidecar.wire import StandbyState
@@ -58,13 +60,14 @@ class Order:
     env: dict[str, str]
     log: Path
 
-    def line(self) -> bytes:
+    def line(self, *, in_cgroup: bool) -> bytes:
         """Return the message to the fork."""
         fields = {
             "command": self.command,
             "folder": self.folder,
             "log": str(self.log),
             "environment": self.env,
+            "cgroup": in_cgroup,
         }
         return json.dumps(fields).encode() + b"\n"
 
@@ -94,8 +97,10 @@ class Zygote:
         selector: selectors.BaseSelector,
         went_cold: Report,
         again_s: float = limits.ZYGOTE_AGAIN_S,
+        groups: Groups = NO_GROUPS,
     ) -> None:
         self._log = log
+        self._groups = groups
         self._marker = marker
         self._selector = selector
         self._went_cold = went_cold
@@ -142,8 +147,10 @@ class Zygote:
                     env,
                     self._log,
                     inherit=theirs.fileno(),
+                    group=self._groups.zygote(),
+                    sees_others=True,  # its forks see their own group alone
                 )
-            except spawn.SpawnError as error:
+            except (spawn.SpawnError, CgroupError) as error:
                 ours.close()
                 self._switch_off(str(error))
                 return
@@ -179,7 +186,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         fork = Fork(order, ours, now_s + limits.ZYGOTE_ANSWER_S, answer)
-        line = order.line()
+        line = order.line(in_cgroup=self._groups.attempt is not None)
         try:
             with theirs:
                 socket.send_fds(self._control, [ORDER], [theirs.fileno()])
@@ -251,6 +258,10 @@ class Zygote:
         if proc is None or proc.parent != os.getpid() or marked != [generation]:
             self._switch_off(f"its fork {pid} does not show its generation")
             raise NoFork(self.status.reason)
+        try:
+            self._groups.enter_training(generation, pid)
+        except CgroupError as error:
+            raise NoFork(str(error)) from None
         return pid
 
     def _read_control(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reshape_controller.cli.options import (
@@ -21,6 +21,7 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.http.views import GpuList, GpuView, HostView, Status
+from reshape_launcher.spec import Hold
 
 STYLES = {
     "idle": "dim",
@@ -67,7 +68,15 @@ def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
     """List GPUs with their state, owner and next owner."""
     config = settings(home, output)
     found = client(config).get(GpuList, "/v1/gpus")
-    emit(found, form(config), lambda: gpus_table(found.gpus))
+    emit(found, form(config), lambda: _with_containment(found))
+
+
+def _with_containment(found: GpuList) -> RenderableType:
+    """Return the table; below it that releases are verified by the marker alone, where they are."""
+    table = gpus_table(found.gpus)
+    if found.containment != Hold.MARKER:
+        return table
+    return Group(table, Text(f"containment: {found.containment} (why: reshape doctor)", "yellow"))
 
 
 def clear(
@@ -111,4 +120,7 @@ def _told(found: Status) -> str:
     if found.name:
         held = "held" if found.lease_held else "not held"
         lines.append(f"lease {held} by {found.name}; current holder: {found.leader or 'none'}")
+    if found.containment:
+        reason = f" ({found.containment_reason})" if found.containment_reason else ""
+        lines.append(f"containment: {found.containment}{reason}")
     return "\n".join(lines)

@@ -65,6 +65,7 @@ class Daemon:
     ) -> None:
         self.url = url
         self._leadership = leadership
+        self._containment = backend.containment()
         self._settings, self._store, self._hosts = settings, store, backend.hosts
         self._tokens = Tokens(settings.home.secret())
         clock = self._clock = WallClock()
@@ -113,6 +114,7 @@ class Daemon:
             timeline=TimelineReader(),
             clock=self._clock,
             leadership=self._leadership,
+            containment=self._containment,
         )
 
     async def run(self, *servers: Server) -> None:
@@ -216,6 +218,7 @@ async def serve(settings: DaemonSettings) -> None:
                 store=settings.store.text,
                 devices=settings.devices.text,
                 launcher=backend.name,
+                containment=daemon.context.containment.hold.value,
             )
             room = connections_max(1 if for_sidecars is None else 2)
             servers = [Server(listening, daemon.context, connections=room)]

@@ -29,6 +29,7 @@ from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import file
 from reshape_launcher import ansible
 from reshape_launcher.kubernetes.preflight import Finding, findings
+from reshape_launcher.local.launcher import LocalLauncher
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ def _all(config: Config) -> list[Finding]:
     place = kubernetes_settings(config)
     hosts = [_gpus(config)] if place is None else _of_kubernetes(place)
     found += hosts
+    if place is None:
+        found.append(_containment(config))
     found.append(_attempt("store", "", lambda: _store(store_settings(config))))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
@@ -82,6 +85,13 @@ def _all(config: Config) -> list[Finding]:
 def _gpus(config: Config) -> Finding:
     simulated = config.number("simulated_gpus")
     return _attempt("GPUs", "", lambda: find(simulated, None, None).text)
+
+
+def _containment(config: Config) -> Finding:
+    """Try what holds the processes of attempts; less than a cgroup is no failure."""
+    held = LocalLauncher(Home(config.home).jobs).containment()
+    detail = f"{held.hold.value}: {held.reason}"
+    return Finding("containment", True, detail, held.remedy)
 
 
 def _store(place: StoreSettings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from reshape_controller.core.plan import Policy
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
 from reshape_launcher.local.launcher import LocalLauncher
-from reshape_launcher.spec import Launcher
+from reshape_launcher.spec import Containment, Hold, Launcher
 from reshape_sidecar.wire import Shortcut
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Backend:
     """URL of this daemon for SideCars; None: the same as for people."""
     sidecar_names: frozenset[str] = frozenset()
     """Host names by which SideCars in pods may address this daemon."""
+    containment: Callable[[], Containment] = lambda: Containment(Hold.CONTAINER)
+    """What holds the processes of attempts; it may block for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,10 @@ class DaemonSettings:
             url = self.kubernetes.sidecar_url
             names = frozenset({urlsplit(url).hostname or "", self.kubernetes.sidecar_address})
             return Backend("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names)
-        launcher: Launcher = LocalLauncher(self.home.jobs)
+        local = LocalLauncher(self.home.jobs)
+        launcher: Launcher = local
         if self.container_costs is not None:
             launcher = DeclaredLauncher(launcher, self.container_costs)
         hosts = ThisMachine(self.home, self.devices, launcher)
-        return Backend("local", launcher, hosts, self.home.jobs)
+        containment = local.containment
+        return Backend("local", launcher, hosts, self.home.jobs, containment=containment)

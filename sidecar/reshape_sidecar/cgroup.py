@@ -1,0 +1,319 @@
+"""Cgroups: the groups of an attempt's processes, and what the kernel says of memory.
+
+Does: makes a group, enters it, shows a process no other group, kills a group until the kernel says
+that it is empty, and reads limits and counts of memory. A process cannot leave its group by a
+double fork, a session of its own or a cleared environment. Standard library only.
+
+Groups of an attempt (version 2), below the group that the launcher made for it:
+``reshape-init`` (init and agent), ``zygote``, ``successor-N`` by preparation, and
+``generation-N`` by start. Emptiness is ``populated 0`` in ``cgroup.events``, because
+``cgroup.procs`` shows no process of a group below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+MOUNTS = Path("/proc/self/mountinfo")
+INIT = "reshape-init"
+ZYGOTE = "zygote"
+_GENERATION = re.compile(r"generation-(\d+)\Z")
+_SUCCESSOR = re.compile(r"successor-(\d+)\Z")
+PROCS, EVENTS, KILL = "cgroup.procs", "cgroup.events", "cgroup.kill"
+ALONE = "own group alone"
+POLL_S = 0.01
+GROUP_MODE = 0o755
+MOVES_MAX = 100
+_CLONE_NEWNS, _CLONE_NEWCGROUP = 0x00020000, 0x02000000
+_MS_REC, _MS_SLAVE, _MNT_DETACH = 1 << 14, 1 << 19, 2
+_GONE = (errno.ENOENT, errno.ENODEV)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class CgroupError(Exception):
+    """A group cannot be made or entered; the message names it and the reason."""
+
+
+def own_group(own: Path = OWN_CGROUP, mounts: Path = MOUNTS) -> Path | None:
+    """Return the folder of this process's group in the hierarchy of version 2; None without one."""
+    paths = [line[3:] for line in _lines(own) if line.startswith("0::")]
+    if not paths:
+        return None
+    for mount, root in mounts_of_version_2(mounts):
+        below = os.path.relpath(paths[0], root)
+        if below.split("/")[0] != "..":
+            return mount / below
+    return None
+
+
+def mounts_of_version_2(mounts: Path = MOUNTS) -> list[tuple[Path, str]]:
+    """Return each mount point of version 2 with the path of the group that is its root."""
+    found = []
+    for line in _lines(mounts):
+        place, _, kind = line.partition(" - ")
+        if kind.startswith("cgroup2 "):
+            root, point = place.split(" ")[3:5]
+            found.append((Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), point)), root))
+    return found
+
+
+# --- the life of a group
+
+
+def make(group: Path) -> Path:
+    """Create a group unless it exists; return it. Raises CgroupError."""
+    try:
+        group.mkdir(mode=GROUP_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CgroupError(f"cgroup {group} cannot be made: {error.strerror}") from None
+    if not (group / KILL).exists():
+        raise CgroupError(f"cgroup {group} has no {KILL}; Linux 5.14 or later has it")
+    return group
+
+
+def enter(group: Path, pid: int = 0) -> None:
+    """Move a process into a group (0: this one), with all of its threads. Raises CgroupError."""
+    try:
+        (group / PROCS).write_text(str(pid))
+    except OSError as error:
+        raise CgroupError(f"cgroup {group} cannot be entered: {error.strerror}") from None
+
+
+def move_all(source: Path, target: Path) -> bool:
+    """Move the processes of a group into another; return whether the first is empty then.
+
+    Raises CgroupError.
+    """
+    for _ in range(MOVES_MAX):
+        pids = _own_pids(source)
+        if not pids:
+            break
+        for pid in pids:
+            try:
+                (target / PROCS).write_text(str(pid))
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                raise CgroupError(f"{pid} cannot enter {target}: {error.strerror}") from None
+    return not populated(source)
+
+
+def show_own_group_alone() -> bool:
+    """Let this process and its children see no cgroup of version 2 above or beside their own.
+
+    Return False where this user may not: then a program can move itself to another group that this
+    user may write. A program of root can undo it, as it can do all else on the machine.
+    """
+    if _libc.unshare(_CLONE_NEWCGROUP | _CLONE_NEWNS) != 0:
+        return False
+    # Mounts of the machine still appear here; those made here appear nowhere else.
+    if _libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
+        return False
+    points = [os.fsencode(point) for point, _ in mounts_of_version_2()]
+    unmounted = [_libc.umount2(point, _MNT_DETACH) == 0 for point in reversed(points)]
+    for point in points:
+        _libc.mount(b"cgroup2", point, b"cgroup2", 0, None)
+    return all(unmounted)
+
+
+def populated(group: Path) -> bool:
+    """Return whether a process lives in a group or below it. Raises OSError if that is unknown."""
+    try:
+        text = (group / EVENTS).read_text()
+    except OSError as error:
+        if error.errno in _GONE and _is_mounted(group):
+            return False  # the kernel removes no group with a process in it
+        raise
+    return "populated 0" not in text.splitlines()
+
+
+def pids(group: Path) -> list[int]:
+    """Return the processes of a group and of all groups below it."""
+    return sorted({pid for each in (group, *_below(group)) for pid in _own_pids(each)})
+
+
+def kill(group: Path) -> None:
+    """Send SIGKILL to each process in a group and below it, at once; a fork does not escape."""
+    with contextlib.suppress(OSError):
+        (group / KILL).write_text("1")
+
+
+def kill_until_empty(group: Path, wait_s: float) -> bool:
+    """Kill a group and remove it; return whether it is empty. Blocks at most ``wait_s`` seconds.
+
+    Raises OSError if that is unknown.
+    """
+    give_up_s = time.monotonic() + wait_s
+    while populated(group):
+        kill(group)
+        if time.monotonic() >= give_up_s:
+            return not populated(group)
+        time.sleep(POLL_S)
+    remove(group)
+    return True
+
+
+def remove(group: Path) -> None:
+    """Remove a group and all below it, as far as these have no process."""
+    for each in (*reversed(_below(group)), group):
+        with contextlib.suppress(OSError):
+            each.rmdir()
+
+
+# --- the groups of an attempt
+
+
+def of_generation(attempt: Path, generation: int) -> Path:
+    """Return the group of the training process of a generation."""
+    return attempt / f"generation-{generation}"
+
+
+def of_successor(attempt: Path, number: int) -> Path:
+    """Return the group of the successor of a preparation."""
+    return attempt / f"successor-{number}"
+
+
+def busy(attempt: Path, generation: int) -> list[Path]:
+    """Return the groups in which something of a start up to ``generation`` may live.
+
+    Those of init, the zygote, later starts and the newest successor are passed over. A process in
+    the attempt's own folder, or in a group of another name, counts. Raises OSError.
+    """
+    found = [attempt] if _own_pids(attempt) else []
+    groups = _children(attempt)
+    numbers = [int(match[1]) for each in groups if (match := _SUCCESSOR.match(each.name))]
+    passed = {INIT, ZYGOTE, f"successor-{max(numbers, default=0)}"}
+    for each in groups:
+        match = _GENERATION.match(each.name)
+        later = match is not None and int(match[1]) > generation
+        if each.name not in passed and not later and populated(each):
+            found.append(each)
+    return found
+
+
+def children_but(attempt: Path, spared: Iterable[Path]) -> list[Path]:
+    """Return the groups of an attempt besides init's and those in ``spared``."""
+    names = {INIT, *(each.name for each in spared)}
+    return [each for each in _children(attempt) if each.name not in names]
+
+
+# --- memory
+
+
+def oom_kills(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:
+    """Return how many processes of this container the kernel has killed because memory ran out.
+
+    In a container the mount is often the cgroup itself, although its path has another name.
+    """
+    for folder in _memory_folders(own, cgroups):
+        for name in ("memory.events", "memory.oom_control"):
+            for entry in _lines(folder / name):
+                if entry.startswith("oom_kill "):
+                    return int(entry.split()[1])
+    return 0
+
+
+def memory_left_bytes(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int | None:
+    """Return the memory that this container may still take; None without a limit.
+
+    The tightest of its group and those above counts. Pages of files that are not in use do not
+    count as taken.
+    """
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    left: list[int] = []
+    for folder in _memory_folders(own, cgroups):
+        limit = _number(folder, "memory.max", "memory.limit_in_bytes")
+        taken = _number(folder, "memory.current", "memory.usage_in_bytes")
+        if limit is not None and taken is not None and limit < most:
+            left.append(max(0, limit - taken + _inactive_bytes(folder / "memory.stat")))
+    return min(left, default=None)
+
+
+def _memory_folders(own: Path, cgroups: Path) -> Iterator[Path]:
+    """Return the folders with this container's memory, its own first, then those above it."""
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        # A mount of both versions has that of version 2 in a folder of its own.
+        mounts = (cgroups, cgroups / "unified") if controllers == "" else (cgroups / "memory",)
+        names = [name for name in path.split("/") if name not in ("", "..")]
+        if names and names[-1] == INIT:
+            names.pop()  # the attempt's group counts its training, too
+        for mount in mounts:
+            for count in range(len(names), -1, -1):
+                yield mount.joinpath(*names[:count])
+
+
+def _inactive_bytes(statistics: Path) -> int:
+    for line in _lines(statistics):
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0
+
+
+def _number(folder: Path, *names: str) -> int | None:
+    texts = [line for name in names for line in _lines(folder / name)[:1]]
+    return int(texts[0]) if texts and texts[0].isdecimal() else None
+
+
+# --- files
+
+
+def _is_mounted(group: Path) -> bool:
+    """Return whether a group's hierarchy is mounted, so that its absence says that it is gone."""
+    return any(group.is_relative_to(point) for point, _ in mounts_of_version_2())
+
+
+def _own_pids(group: Path) -> list[int]:
+    try:
+        return [int(line) for line in (group / PROCS).read_text().split()]
+    except OSError as error:
+        if error.errno in _GONE:
+            return []
+        raise
+
+
+def _children(group: Path) -> list[Path]:
+    try:
+        with os.scandir(group) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except OSError as error:
+        if error.errno in _GONE and _is_mounted(group):
+            return []
+        raise
+
+
+def _below(group: Path) -> list[Path]:
+    """Return all groups below one, each before those below it."""
+    return [each for child in _children(group) for each in (child, *_below(child))]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def main() -> int:
+    """Enter the group of the argument, say what this process sees there, and wait for its end."""
+    enter(Path(sys.argv[1]))
+    print(ALONE if show_own_group_alone() else "others as well", flush=True)
+    sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
