@@ -56,7 +56,7 @@ TASKS = (
     Task("inventory", "1 inventory by NVML and PyTorch", 120.0, ()),
     Task("training", "2 a job trains on the GPU in pool mode", 100.0),
     Task("handover", "3 the GPU goes from job to job and back", 170.0),
-    Task("forking", "4 start by a fork; a GPU named after it", 110.0),
+    Task("forking", "4 start by a fork; a GPU named after it", 150.0),
     Task("quarantine", "5 memory that stays in use", 130.0, ("all", "second context")),
     Task("contexts", "6 two processes on one GPU", 60.0, ("all", "second context")),
     Task("checkpoint", "7 pause and resume by the driver", 60.0),

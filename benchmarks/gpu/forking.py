@@ -2,7 +2,8 @@
 
 The first part runs without Reshape: a process imports PyTorch, forks, and the child names the GPU.
 In the second a job crashes and starts again in its living container, once with a zygote and once
-without: the zygote of a container is there as long as the container is.
+without: the zygote of a container is there as long as the container is. In the third the GPU goes
+from job to job as in step 3, where each container is new and its zygote has to import first.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import time
 from typing import Any
 
+from gpu import handover
 from gpu.daemon import Daemon
 from gpu.memory import Samples
 from gpu.step import DRIVER, Step, StepFailed
@@ -22,22 +24,30 @@ from reshape_controller.http.views import JobView
 FORK_S = 60.0
 CRASHES = 3
 CRASHES_STAND_IN = 1
+HAND_OVERS = 2
 READY_S = 20.0
 """How long a zygote may take to be ready."""
 MODES = {"cold": "off", "zygote": "auto"}
 
 
 def run(step: Step) -> None:
-    """Run both parts; a part that breaks does not keep the other from running."""
+    """Run the parts; a first one that breaks does not keep the others from running."""
     try:
         _forks(step)
     except StepFailed as error:
         step.check("the forks run", False, str(error))
     with Samples(step.uuid) as samples, Daemon(step) as daemon:
         rows = {mode: _crashes(step, daemon, samples, mode) for mode in MODES}
-    kinds = sorted({row["how"] for row in rows["zygote"]})
-    step.put(start_with_standby_auto=", ".join(map(str, kinds)))
-    reasons = {str(row["fallback"]) for row in rows["zygote"] if row["how"] == "cold"}
+        _put_kinds(step, rows["zygote"])
+        repeats = HAND_OVERS if step.is_real else 1
+        handover.measure(step, daemon, samples, "auto", repeats, "standby_auto_")
+
+
+def _put_kinds(step: Step, rows: list[dict[str, Any]]) -> None:
+    """Write how the processes were started that may be forks, and why some were not."""
+    kinds = sorted({str(row["how"]) for row in rows})
+    step.put(start_with_standby_auto=", ".join(kinds))
+    reasons = {str(row["fallback"]) for row in rows if row["how"] == "cold"}
     step.put(why_not_faster="; ".join(sorted(reasons)) or None)
 
 

@@ -33,35 +33,46 @@ Row = dict[str, Any]
 
 
 def run(step: Step) -> None:
-    """Repeat until the repeats or the time are over, and write each row at once."""
+    """Pass the GPU on, every process cold."""
+    with Samples(step.uuid) as samples, Daemon(step) as daemon:
+        measure(step, daemon, samples, "off", REPEATS if step.is_real else REPEATS_STAND_IN)
+        samples.save(step.logs / "memory.csv")
+
+
+def measure(
+    step: Step, daemon: Daemon, samples: Samples, standby: str, repeats: int, prefix: str = ""
+) -> None:
+    """Pass the GPU on until the repeats or the time are over, and write each row at once.
+
+    standby: ``off`` or ``auto``, of both jobs. prefix: begins the names of the jobs and figures.
+    """
     there: list[Row] = []
     back: list[Row] = []
-    repeats = REPEATS if step.is_real else REPEATS_STAND_IN
-    off = {"handover": {"standby": "off", "overlap": "off"}}
-    with Samples(step.uuid) as samples, Daemon(step) as daemon:
-        first = daemon.submit("first", "--memory", str(MEMORY_BYTES), **off)
-        mark = first.trains()
-        for repeat in range(repeats):
-            began_s = time.monotonic()
-            second = daemon.submit(f"second-{repeat}", "--memory", str(MEMORY_BYTES), **off)
-            time.sleep(TRAINS_S)
-            next_mark, row = _pass_on(step, daemon, samples, first, second, mark, "pause")
-            there.append(row)
-            step.put(pause_first_start_second=there)
-            time.sleep(TRAINS_S)
-            mark, row = _pass_on(step, daemon, samples, second, first, next_mark, "cancel")
-            back.append(row)
-            step.put(give_it_back=back, repeats=repeat + 1)
-            samples.save(step.logs / "memory.csv")
-            if step.left_s < 1.5 * (time.monotonic() - began_s):
-                break
-        step.put(failures=first.view.failures)
-        free = all(row["used_at_grant_mib"] * MIB <= FREE_MEMORY_BYTES for row in there + back)
-        step.check("no grant before the memory was free", free)
-        step.check("the first job failed at no time", first.view.failures == 0)
-        done = len(back)
-        found = str(done) if done == repeats else f"{done}: there was no time for the rest"
-        step.check(f"{repeats} repeats", done == repeats, found)
+    words = ("--memory", str(MEMORY_BYTES))
+    fields = {"handover": {"standby": standby, "overlap": "off"}}
+    jobs = prefix.replace("_", "-")
+    first = daemon.submit(f"{jobs}first", *words, **fields)
+    mark = first.trains()
+    for repeat in range(repeats):
+        began_s = time.monotonic()
+        second = daemon.submit(f"{jobs}second-{repeat}", *words, **fields)
+        time.sleep(TRAINS_S)
+        next_mark, row = _pass_on(step, daemon, samples, first, second, mark, "pause")
+        there.append(row)
+        step.put(**{f"{prefix}pause_first_start_second": there})
+        time.sleep(TRAINS_S)
+        mark, row = _pass_on(step, daemon, samples, second, first, next_mark, "cancel")
+        back.append(row)
+        step.put(**{f"{prefix}give_it_back": back})
+        if step.left_s < 1.5 * (time.monotonic() - began_s):
+            break
+    free = all(row["used_at_grant_mib"] * MIB <= FREE_MEMORY_BYTES for row in there + back)
+    step.check("no grant before the memory was free", free)
+    failures = first.view.failures
+    step.check("the first job failed at no time", failures == 0, str(failures))
+    done = len(back)
+    found = str(done) if done == repeats else f"{done}: there was no time for the rest"
+    step.check(f"{repeats} repeats", done == repeats, found)
 
 
 def _pass_on(
@@ -100,6 +111,7 @@ def _pass_on(
         "memory_as_before_s": _between(gone_s, before_s),
         "granted_s": _between(gone_s, granted_s),
         "begin_s": _between(granted_s, begin.get("began_s")),
+        "how": (how := new.view.times.how) and str(how),
         **new.start_phases(asked_s),
         "without_steps_s": _between(save_begin_s or last_step["at_s"], first_step["at_s"]),
         "used_at_grant_mib": samples.before(begin.get("began_s", granted_s)) // MIB,

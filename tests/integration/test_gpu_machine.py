@@ -59,6 +59,7 @@ def test_the_whole_run_has_a_result_for_every_step_and_says_that_no_gpu_was_used
     for phase in ("save_s", "stop_s", "memory_free_s", "import_s", "context_s", "first_step_s"):
         assert row[phase] is not None, phase
     assert found["handover"]["facts"]["give_it_back"][0]["restore_s"] is not None
+    assert found["forking"]["facts"]["standby_auto_give_it_back"][0]["first_step_s"] is not None
     assert found["contexts"]["facts"]["takes"]["second_context_mib"] == 300
     assert found["checkpoint"]["facts"]["pauses"][0]["held_while_paused_mib"] == 3
     assert (out / "logs.tar.gz").is_file()
