@@ -5,14 +5,18 @@ All programs meet the kill of init; ``benchmarks/containment.py`` has each kill,
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from reshape_launcher.local.groups import ENV_BASE
+from reshape_sidecar.wire import Mode, OnSaveTimeout
+from tests.support import training_programs as programs
 from tests.support.cgroup_bed import base
-from tests.support.containment_bed import KILL_AFTER_S, play
+from tests.support.containment_bed import KILL_AFTER_S, play, released
 from tests.support.escapes import ESCAPES
+from tests.support.sidecar_bed import bed, eventually
 
 LOAD_S = 20.0
 """For a machine that does other work as well."""
@@ -38,3 +42,22 @@ def test_by_the_marker_alone_an_escape_outlives_the_release(
     """This is what ``containment: marker`` means; the program finds what the tests above claim."""
     monkeypatch.setenv(ENV_BASE, "off")
     assert play(tmp_path, "daemonised", "init").survivors == 1
+
+
+def test_a_cancelled_program_that_ignores_term_frees_its_gpus_soon_after_its_kill(
+    tmp_path: Path,
+) -> None:
+    """The engine sends a cancelled job this desired state (``attempts.save_deadline_s``)."""
+    with bed(tmp_path) as job:
+        generation = job.training(programs.IGNORES).generation
+        begin_s = time.monotonic()
+        job.coordinator.want(
+            Mode.EXIT,
+            save_deadline_s=KILL_AFTER_S,
+            kill_after_s=KILL_AFTER_S,
+            on_save_timeout=OnSaveTimeout.KILL,
+        )
+        assert job.gone().exit_code == 0
+        eventually("a verified release", lambda: released(job, generation))
+        print(f"released after {time.monotonic() - begin_s:.2f} s")
+        assert KILL_AFTER_S <= time.monotonic() - begin_s < KILL_AFTER_S + 2.0 + LOAD_S

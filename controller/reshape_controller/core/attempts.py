@@ -29,7 +29,12 @@ PAUSED = "paused, checkpoint kept: "
 
 
 def save_deadline_s(state: State, job: Job) -> float:
-    """Return the seconds that the SideCar gives training to save."""
+    """Return the seconds that the SideCar gives training to save.
+
+    Nothing of a cancelled job needs to be saved: it has the time from TERM to KILL.
+    """
+    if job.state is JobState.CANCELLED and state.limits.cancel_rules:
+        return state.limits.kill_after_s
     return max(state.limits.save_min_s, state.limits.save_factor * job.longest_save_s)
 
 

@@ -55,9 +55,12 @@ class Limits:
     """R5: 2 if each start that follows a failure spends a retry; 1 in logs of earlier releases."""
     service_rules: int = 0
     """1 if starts are dated and attained service is counted; 0 in logs of earlier releases."""
+    cancel_rules: int = 0
+    """1 if a cancelled program is killed kill_after_s after its TERM; 0 in logs of earlier releases
+    (at its save deadline)."""
 
 
-LOCAL = Limits(start_rules=2, service_rules=1)
+LOCAL = Limits(start_rules=2, service_rules=1, cancel_rules=1)
 KUBERNETES = Limits(
     early_init_s=900.0,
     first_step_s=600.0,
@@ -65,6 +68,7 @@ KUBERNETES = Limits(
     prepare_s=300.0,
     start_rules=2,
     service_rules=1,
+    cancel_rules=1,
 )
 """Image pulls take minutes, and no release can be verified while an API server is away."""
 

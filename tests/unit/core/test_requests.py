@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.limits import LOCAL
 from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
-from reshape_sidecar.wire import Outcome, OutcomeKind
+from reshape_sidecar.wire import Mode, OnSaveTimeout, Outcome, OutcomeKind
 from tests.support.world import World
 
 A = JobId("a")
@@ -112,3 +115,31 @@ def test_the_history_says_once_that_a_host_is_used_again() -> None:
     for event in (taken_back, ev.HostDrained(HostId("host-0"), "op"), taken_back, taken_back):
         told += [entry.kind for entry in world.engine.step(event, world.now_s).history]
     assert told == ["host-drained", "host-undrained"]
+
+
+@pytest.mark.parametrize(("rules", "length_s"), [(1, LOCAL.kill_after_s), (0, LOCAL.save_min_s)])
+def test_a_cancelled_program_has_the_time_from_term_to_kill(rules: int, length_s: float) -> None:
+    """In a log of an earlier release (rules 0) it has its save deadline."""
+    world = World(limits=replace(LOCAL, cancel_rules=rules)).boot()
+    world.running("a", 4, 4)
+    world.auto = False
+    world.event(ev.CancelRequested(A, "ann"))
+    desired = world.engine.desired(A)
+    assert desired is not None
+    assert (desired.mode, desired.on_save_timeout) == (Mode.EXIT, OnSaveTimeout.KILL)
+    assert desired.save_deadline_s == length_s
+
+
+def test_a_job_that_is_cancelled_while_it_saves_has_no_longer_than_that() -> None:
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.auto = False
+    world.event(ev.HaltRequested(A, "ann"))
+    before = world.engine.desired(A)
+    world.event(ev.CancelRequested(A, "ann"))
+    after = world.engine.desired(A)
+    assert before is not None
+    assert after is not None
+    assert before.save_deadline_s == LOCAL.save_min_s
+    assert after.generation > before.generation
+    assert after.save_deadline_s == LOCAL.kill_after_s
