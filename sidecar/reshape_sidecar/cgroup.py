@@ -20,6 +20,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -29,9 +30,15 @@ INIT = "reshape-init"
 ZYGOTE = "zygote"
 _GENERATION = re.compile(r"generation-(\d+)\Z")
 _SUCCESSOR = re.compile(r"successor-(\d+)\Z")
+CONTROLLERS = {"pids": "pids.max", "memory": "memory.max", "cpu": "cpu.max"}
+"""Controllers that limit an attempt, with the file of version 2 by which each is found."""
+CPU_US = 100_000
+"""Period of a limit of CPU time."""
+CPU_QUOTA_MIN_US = 1_000
 PROCS, EVENTS, KILL = "cgroup.procs", "cgroup.events", "cgroup.kill"
 ALONE = "own group alone"
 POLL_S = 0.01
+LIMITS_WAIT_S = 5.0
 GROUP_MODE = 0o755
 MOVES_MAX = 100
 _CLONE_NEWNS, _CLONE_NEWCGROUP = 0x00020000, 0x02000000
@@ -44,24 +51,34 @@ class CgroupError(Exception):
     """A group cannot be made or entered; the message names it and the reason."""
 
 
-def own_group(own: Path = OWN_CGROUP, mounts: Path = MOUNTS) -> Path | None:
-    """Return the folder of this process's group in the hierarchy of version 2; None without one."""
-    paths = [line[3:] for line in _lines(own) if line.startswith("0::")]
-    if not paths:
-        return None
-    for mount, root in mounts_of_version_2(mounts):
-        below = os.path.relpath(paths[0], root)
-        if below.split("/")[0] != "..":
-            return mount / below
+def own_group(own: Path = OWN_CGROUP, mounts: Path = MOUNTS, controller: str = "") -> Path | None:
+    """Return the folder of this process's group in the hierarchy of version 2; None without one.
+
+    ``controller``: in that of this controller of version 1.
+    """
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2)
+        if controller not in controllers.split(","):
+            continue
+        for mount, root in _mounts(mounts, controller):
+            below = os.path.relpath(path, root)
+            if below.split("/")[0] != "..":
+                return mount / below
     return None
 
 
 def mounts_of_version_2(mounts: Path = MOUNTS) -> list[tuple[Path, str]]:
     """Return each mount point of version 2 with the path of the group that is its root."""
+    return _mounts(mounts, "")
+
+
+def _mounts(mounts: Path, controller: str) -> list[tuple[Path, str]]:
     found = []
     for line in _lines(mounts):
-        place, _, kind = line.partition(" - ")
-        if kind.startswith("cgroup2 "):
+        place, _, rest = line.partition(" - ")
+        kind, _, options = rest.partition(" ")
+        names = options.rpartition(" ")[2].split(",")
+        if (kind == "cgroup" and controller in names) if controller else kind == "cgroup2":
             root, point = place.split(" ")[3:5]
             found.append((Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), point)), root))
     return found
@@ -168,6 +185,106 @@ def remove(group: Path) -> None:
     for each in (*reversed(_below(group)), group):
         with contextlib.suppress(OSError):
             each.rmdir()
+
+
+# --- limits
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a group may take; None: no limit."""
+
+    pids: int
+    """Processes and threads."""
+    memory_bytes: int | None = None
+    cpus: float | None = None
+
+    def texts(self, version: int) -> dict[str, dict[str, str]]:
+        """Return the files with their texts, by controller; none for what has no limit."""
+        quota_us = None if self.cpus is None else max(CPU_QUOTA_MIN_US, int(self.cpus * CPU_US))
+        found = {"pids": {"pids.max": str(self.pids)}}
+        if self.memory_bytes is not None:
+            name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+            found["memory"] = {name: str(self.memory_bytes)}
+        if quota_us is not None and version == 2:
+            found["cpu"] = {"cpu.max": f"{quota_us} {CPU_US}"}
+        elif quota_us is not None:
+            found["cpu"] = {"cpu.cfs_period_us": str(CPU_US), "cpu.cfs_quota_us": str(quota_us)}
+        return found
+
+
+def enable(group: Path) -> None:
+    """Let the groups below one have limits, as far as the kernel allows it there."""
+    for controller in CONTROLLERS:
+        with contextlib.suppress(OSError):
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def places(group: Path) -> dict[str, Path]:
+    """Return the folder in which each controller limits what is in ``group``.
+
+    It is the group itself, or a group of version 1 that is made here; a controller that is missing
+    or that this user may not use is left out.
+    """
+    found = {}
+    for controller, file in CONTROLLERS.items():
+        if (group / file).exists():
+            found[controller] = group
+            continue
+        place = place_of_version_1(group, controller)
+        if place is not None:
+            with contextlib.suppress(OSError):
+                place.mkdir(mode=GROUP_MODE, parents=True, exist_ok=True)
+                found[controller] = place
+    return found
+
+
+def place_of_version_1(group: Path, controller: str) -> Path | None:
+    """Return where a controller of version 1 limits what is in ``group``; None without one."""
+    own = own_group(controller=controller)
+    return None if own is None else own / group.parent.name / group.name
+
+
+def limit(group: Path, limits: Limits) -> tuple[Path, ...]:
+    """Limit what is in a group, where there is a controller for it.
+
+    Returns the groups of version 1 that its first process has to enter as well. Raises CgroupError.
+    """
+    others: list[Path] = []
+    for controller, place in places(group).items():
+        version = 2 if place == group else 1
+        texts = limits.texts(version).get(controller, {})
+        for name, text in texts.items():
+            try:
+                (place / name).write_text(text)
+            except OSError as error:
+                raise CgroupError(f"{place / name} cannot be {text}: {error.strerror}") from None
+        if version == 1 and texts and place not in others:
+            others.append(place)
+        elif version == 1 and not texts:
+            remove_limits((place,))
+    return tuple(others)
+
+
+def remove_limits(groups: Iterable[Path]) -> None:
+    """Remove groups of version 1 without processes, and the groups above if they are empty.
+
+    A process that has ended may be in its group for a moment more.
+    """
+    give_up_s = time.monotonic() + LIMITS_WAIT_S
+    for group in groups:
+        while not _removed(group) and time.monotonic() < give_up_s:
+            time.sleep(POLL_S)
+        with contextlib.suppress(OSError):
+            group.parent.rmdir()
+
+
+def _removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError as error:
+        return error.errno in _GONE
+    return True
 
 
 # --- the groups of an attempt

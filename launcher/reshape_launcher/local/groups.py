@@ -10,6 +10,7 @@ State: the base group, once it was tried.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 from reshape_launcher.spec import Containment, Hold
 from reshape_sidecar import cgroup, codec, durable
 from reshape_sidecar.agent.spec import Folder
-from reshape_sidecar.cgroup import CgroupError
+from reshape_sidecar.cgroup import CgroupError, Limits
 from reshape_sidecar.init import files
 
 GROUP_FILE = "cgroup.json"
@@ -41,6 +42,8 @@ class GroupFile:
 
     path: str
     boot_id: str
+    limited_by: tuple[str, ...] = ()
+    """Its groups of version 1, which limit it."""
 
 
 class Groups:
@@ -55,7 +58,7 @@ class Groups:
         # The name distinguishes the controllers of one machine.
         name = "reshape-" + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
         self._base = None if parent is None or named == "off" else parent / name
-        self._off = named == "off"
+        self._off, self._named = named == "off", named is not None
 
     def containment(self) -> Containment:
         """Return by what attempts are held that start now. Blocks for one short process at first.
@@ -67,7 +70,7 @@ class Groups:
                 self._containment = self._tried()
             return self._containment
 
-    def make(self, folder: Folder) -> Path | None:
+    def make(self, folder: Folder, limits: Limits) -> GroupFile | None:
         """Return the group for an attempt, made and noted in its folder; None: by the marker alone.
 
         Raises CgroupError, and OSError if the note cannot be written.
@@ -79,18 +82,19 @@ class Groups:
             group = self.of(folder) or self._derived(folder)
             assert group is not None
             cgroup.make(group / cgroup.INIT)
-        note = GroupFile(str(group), files.boot_id())
+            _enable(group.parent, self._named)
+            limited_by = cgroup.limit(group, limits)
+        note = GroupFile(str(group), files.boot_id(), tuple(map(str, limited_by)))
         durable.write_whole(folder.path / GROUP_FILE, codec.dumps(note).encode())
-        return group
+        return note
 
     def of(self, folder: Folder) -> Path | None:
         """Return the group of an attempt; None: it has none, or an earlier boot had it.
 
         Raises OSError if the note cannot be read now.
         """
-        try:
-            note = codec.loads(GroupFile, (folder.path / GROUP_FILE).read_bytes())
-        except (FileNotFoundError, NotADirectoryError, codec.CodecError):
+        note = _note(folder)
+        if note is None:
             derived = self._derived(folder)  # a note that is lost loses no group
             return derived if derived is not None and derived.is_dir() else None
         return Path(note.path) if note.boot_id == files.boot_id() else None
@@ -118,6 +122,13 @@ class Groups:
         if group is None:
             return True
         empty = cgroup.kill_until_empty(group, wait_s)
+        note = _note(folder)
+        limited_by = set(map(Path, note.limited_by)) if note is not None else set()
+        limited_by.update(
+            filter(None, (cgroup.place_of_version_1(group, name) for name in cgroup.CONTROLLERS))
+        )  # a note that is lost leaves none behind
+        if empty:
+            cgroup.remove_limits(limited_by)
         with self._lock, contextlib.suppress(OSError):
             group.parent.rmdir()  # the last attempt's
         return empty
@@ -131,20 +142,55 @@ class Groups:
         if self._base is None:
             reason = f"{ENV_BASE} is off" if self._off else "no cgroup of version 2 is mounted here"
             return Containment(Hold.MARKER, reason, "" if self._off else REMEDY)
-        group = self._base / f"trial-{os.getpid()}"
         try:
-            cgroup.make(group)
-            alone = _try(group)
+            alone, limited = _trial(self._base.parent, self._named)
         except (CgroupError, OSError, subprocess.SubprocessError) as error:
             return Containment(Hold.MARKER, str(error), REMEDY)
-        finally:
-            cgroup.remove(group)
-            with contextlib.suppress(OSError):
-                self._base.rmdir()
+        missing = ", ".join(name for name in cgroup.CONTROLLERS if name not in limited)
+        reason = f"groups in {self._base}; limits of {', '.join(limited) or 'nothing'}"
+        reason += f", missing: {missing}" if missing else ""
         if alone:
-            return Containment(Hold.CGROUP, f"groups in {self._base}")
-        reason = f"groups in {self._base}; a program of this user can leave its group on purpose"
+            return Containment(Hold.CGROUP, reason)
+        reason += "; a program of this user can leave its group on purpose"
         return Containment(Hold.SAME_USER, reason)
+
+
+def _enable(base: Path, named: bool) -> None:
+    """Let attempts have limits of version 2.
+
+    Besides the launcher's own group only one that a person has named is changed: it is there for
+    this, and has no process.
+    """
+    if named:
+        cgroup.enable(base.parent)
+    cgroup.enable(base)
+
+
+@functools.cache
+def _trial(parent: Path, named: bool) -> tuple[bool, tuple[str, ...]]:
+    """Hold a process in a group below ``parent``, once in the life of this process.
+
+    Returns whether it saw its own group alone, and the controllers that limit it. Raises
+    CgroupError, OSError and SubprocessError, and is then done again at the next call.
+    """
+    base = parent / f"reshape-trial-{os.getpid()}"
+    group, limited = base / "attempt", dict[str, Path]()
+    try:
+        cgroup.make(group)
+        _enable(base, named)
+        limited = cgroup.places(group)
+        return _try(group), tuple(limited)
+    finally:
+        cgroup.remove_limits(place for place in limited.values() if place != group)
+        cgroup.remove(base)
+
+
+def _note(folder: Folder) -> GroupFile | None:
+    """Return the note in an attempt's folder; None if there is none, or if it is damaged."""
+    try:
+        return codec.loads(GroupFile, (folder.path / GROUP_FILE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, codec.CodecError):
+        return None
 
 
 def _try(group: Path) -> bool:

@@ -17,14 +17,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from reshape_launcher.local.groups import Groups
+from reshape_launcher.local.groups import GroupFile, Groups
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import agent as agent_package
 from reshape_sidecar import codec, durable
 from reshape_sidecar import init as init_package
 from reshape_sidecar.agent import spec as attempt
 from reshape_sidecar.agent.spec import Folder
-from reshape_sidecar.cgroup import CgroupError
+from reshape_sidecar.cgroup import CgroupError, Limits
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.values import INIT_FILE, INIT_LOG, LOCK_FILE
@@ -34,6 +34,8 @@ START_WAIT_S = 20.0
 POLL_S = 0.01
 ROOM_FILE = "room"
 ROOM_BYTES = 4096
+PIDS_MAX = 16_384
+"""Most processes and threads of one attempt: half of Linux's smallest limit of all."""
 FOLDER_MODE = 0o700
 SECRET_MODE = 0o600
 
@@ -53,7 +55,8 @@ def start(
         for path in (folder.path, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
         write_files(folder, spec, token)
-        return _spawn(folder, spec, env, groups.make(folder))
+        limits = Limits(PIDS_MAX, spec.memory_bytes, spec.cpus)
+        return _spawn(folder, spec, env, groups.make(folder, limits))
     except CgroupError as error:
         raise NotStarted(str(error)) from error
     except OSError as error:
@@ -92,9 +95,13 @@ def _check_room(folder: Folder) -> None:
         ) from error
 
 
-def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str], group: Path | None) -> int:
+def _spawn(
+    folder: Folder, spec: LaunchSpec, env: Mapping[str, str], group: GroupFile | None
+) -> int:
     agent = _program(agent_package.__file__)
-    held = () if group is None else ("--cgroup", str(group))
+    held = [] if group is None else ["--cgroup", group.path]
+    for other in () if group is None else group.limited_by:
+        held += ["--limited-by", other]
     command = [
         *(sys.executable, "-I", "-S", _program(init_package.__file__)),
         *("--folder", str(folder.path), "--job", spec.job, "--attempt", str(spec.attempt)),

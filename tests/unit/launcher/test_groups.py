@@ -38,6 +38,12 @@ def check(job: Bed, generation: int) -> ReleaseCheck:
     return asyncio.run(job.launcher.check_release("job-1", 1, generation, ()))
 
 
+def idle(job: Bed) -> None:
+    """Launch and wait until no sweep is due, which would end what a test puts into a group."""
+    job.initialised(programs.PLAIN)
+    job.coordinator.until("swept", lambda o: o.stopped_generation == 1)
+
+
 def ends(pid: int) -> bool:
     found = proc.read(pid)
     return found is None or found.zombie
@@ -53,7 +59,7 @@ def test_init_agent_and_training_are_in_groups_of_their_own(job: Bed) -> None:
 
 
 def test_a_release_waits_for_the_group_of_its_generation_while_init_lives(job: Bed) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     with process_in(cgroup.of_generation(group_of(job), 1)) as pid:
         found = check(job, 1)
         assert not found.empty
@@ -64,7 +70,7 @@ def test_a_release_waits_for_the_group_of_its_generation_while_init_lives(job: B
 
 @pytest.mark.parametrize("place", ["generation-1", "generation-1/below", "reshape-init"])
 def test_once_init_is_gone_a_release_waits_for_the_whole_group(job: Bed, place: str) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     group = group_of(job)
     with process_in(group / place) as pid:
         job.remove_init()
@@ -76,7 +82,7 @@ def test_once_init_is_gone_a_release_waits_for_the_whole_group(job: Bed, place: 
 
 
 def test_a_removal_ends_its_own_attempt_alone(job: Bed, tmp_path: Path) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     group = group_of(job)
     other = group.with_name("job-1.attempt-2")
     with process_in(group / "generation-1") as mine, process_in(other) as others:
@@ -89,7 +95,7 @@ def test_a_removal_ends_its_own_attempt_alone(job: Bed, tmp_path: Path) -> None:
 def test_a_controller_in_another_group_finds_the_group_of_a_living_attempt(
     job: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     group = group_of(job)
     monkeypatch.setenv(ENV_BASE, "off")
     job.launcher = LocalLauncher(job.root)
@@ -102,7 +108,7 @@ def test_a_controller_in_another_group_finds_the_group_of_a_living_attempt(
 
 @pytest.mark.parametrize("text", [None, "", '{"path":'], ids=["lost", "empty", "cut"])
 def test_a_note_that_is_damaged_loses_no_group(job: Bed, text: str | None) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     group = group_of(job)
     note = job.folder.path / GROUP_FILE
     note.unlink() if text is None else note.write_text(text)
@@ -132,7 +138,7 @@ def test_an_attempt_of_the_release_before_is_released_by_the_marker(
 
 
 def test_groups_of_an_earlier_boot_hold_nothing(job: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     monkeypatch.setattr(files, "boot_id", lambda: "another")
     assert Groups(job.root).of(job.folder) is None
 
@@ -140,7 +146,7 @@ def test_groups_of_an_earlier_boot_hold_nothing(job: Bed, monkeypatch: pytest.Mo
 def test_a_note_that_cannot_be_read_now_is_no_missing_note(
     job: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.initialised(programs.PLAIN)
+    idle(job)
     note = job.folder.path / GROUP_FILE
     note.unlink()
     note.mkdir()
