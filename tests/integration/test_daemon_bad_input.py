@@ -247,13 +247,14 @@ def test_a_token_file_that_others_may_read_is_refused(shared: Bed) -> None:
 
 
 def test_a_wrong_token_is_refused(shared: Bed) -> None:
-    token = shared.home / "token"
-    right = token.read_text()
-    token.write_text("0" * 64)
-    try:
-        said(shared, "get").must_be(5, "refuses the token", "http://127.0.0.1:", "--home")
-    finally:
-        token.write_text(right)
+    other = shared.folder / "another-home"
+    other.mkdir(mode=0o700)
+    shutil.copy(shared.home / "address.json", other)
+    (other / "daemon.lock").symlink_to(shared.home / "daemon.lock")
+    (other / "token").write_text("0" * 64)
+    (other / "token").chmod(0o600)
+    refused = said(shared, "get", "--home", str(other))
+    refused.must_be(5, "refuses the token", "http://127.0.0.1:", "--home")
 
 
 def test_without_any_daemon_the_way_to_start_one_is_told(shared: Bed) -> None:
