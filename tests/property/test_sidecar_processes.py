@@ -63,20 +63,34 @@ class Container:
         marker = Marker(job, attempt, str(folder / "agent.sock"))
         self.init = Supervisor(folder, marker, (Role.AGENT.value,))
         self.memory = Memory(claimed=True)
-        self.prepare: Prepare | None = None
+        self.requests: list[Request] = [UseZygote(KEY, ("zygote",), "/", ())]
+        """Requests of the agent that init has not read."""
+        self.late: list[Request] = []
+        """Requests of agents that died, which init has not read either."""
         self.run()
-        self.serve(UseZygote(KEY, ("zygote",), "/", ()))
 
     def processes(self, *roles: Role) -> list[Process]:
         return self.kernel.of(self.process.pid, *roles)
 
     def run(self) -> None:
-        if self.process.alive:
-            self.kernel.run_init(self.init, self.process.pid)
+        """Have init serve the agent, then do what is due."""
+        self._serve(self.requests)
+        self.kernel.run_init(self.init, self.process.pid)
 
-    def serve(self, request: Request) -> None:
+    def serve_late(self) -> None:
+        """Have init read what agents asked that have died."""
+        self._serve(self.late)
+
+    def agent_dies(self) -> None:
+        for process in self.processes(Role.AGENT):
+            self.kernel.kill(process)
+            self.late += self.requests
+            self.requests.clear()
+
+    def _serve(self, requests: list[Request]) -> None:
         self.kernel.me = self.process.pid
-        self.init._serve(request)
+        while requests:
+            self.init._serve(requests.pop(0))
 
     def close(self) -> None:
         self.init._lock.close()
@@ -87,15 +101,15 @@ class Container:
 
     def act(self, *, sends: bool = True) -> None:
         """Have the agent do its next action; without ``sends`` it dies once that is persisted."""
-        if not self.processes(Role.AGENT):
-            return
+        if not self.processes(Role.AGENT) or self.requests:
+            return  # it waits for init's answer
         status = self.init._status
         action = converge.decide(
             self.memory, status, saving=False, ready=True, now_s=self.kernel.now_s
         )
         request = self._persisted(action)
         if request is not None and sends:
-            self.serve(request)
+            self.requests.append(request)
 
     def _persisted(self, action: converge.Action) -> Request | None:
         """Persist what an action persists, as ``actions`` does; return its request to init."""
@@ -226,11 +240,11 @@ class World:
 
     def agent_dies_before_it_asks(self, job: str, number: int) -> None:
         self.containers[job].act(sends=False)
-        self.kill_agent(job, number)
+        self.containers[job].agent_dies()
 
     def agent_dies_after_it_asked(self, job: str, number: int) -> None:
         self.containers[job].act()
-        self.kill_agent(job, number)
+        self.containers[job].agent_dies()
 
     def deliver(self, job: str, number: int) -> None:
         container, desired = self.containers[job], self.desired[job]
@@ -319,14 +333,22 @@ class World:
 
     def restart(self, job: str, number: int) -> None:
         """Start a job again whose process has ended by itself."""
-        ended, desired = self.containers[job].memory.ended, self.desired[job]
+        memory = self.containers[job].memory
+        ended = memory.ended
         if not self.settled(job) or ended is None or ended.exit_code == EXIT_SAVED:
             return
-        if ended.generation == desired.generation:
-            self.want(job, desired.devices)
+        if ended.generation != memory.started_generation:
+            return
+        assert memory.outcome is not None
+        trained_on = memory.outcome.kind is OutcomeKind.REFUSED
+        if trained_on or ended.generation == memory.generation:
+            self.want(job, self.desired[job].devices)
 
     def kill_agent(self, job: str, number: int) -> None:
-        self._kill(job, Role.AGENT)
+        self.containers[job].agent_dies()
+
+    def late_requests(self, job: str, number: int) -> None:
+        self.containers[job].serve_late()
 
     def kill_zygote(self, job: str, number: int) -> None:
         self._kill(job, Role.ZYGOTE)
@@ -387,8 +409,8 @@ COURSE = (
 ORDERS = ("shrink", "shrink_to_prepared", "grow", "take_back", "prepare", "prepare")
 FAULTS = (
     "agent_dies_before_it_asks", "agent_dies_after_it_asked", "crash", "kill_agent", "kill_fork",
-    "kill_init", "kill_successor", "kill_training", "kill_zygote", "prepare_nothing", "publish",
-    "successor_fails", "zygote_is_unfit",
+    "kill_init", "kill_successor", "kill_training", "kill_zygote", "late_requests", "late_requests",
+    "prepare_nothing", "publish", "successor_fails", "zygote_is_unfit",
 )  # fmt: skip
 EVENTS = COURSE * 6 + ORDERS * 3 + FAULTS
 STEPS = st.lists(
@@ -402,7 +424,8 @@ def prepared_world(world: World) -> None:
     """Job a trains on four devices, and a successor for two of them is ready."""
     world.heal()
     world.prepare("a", 1)
-    world.heal()
+    for event in (world.deliver, world.agent, world.init):
+        event("a", 0)
     assert [process.role for process in world.containers["a"].processes(Role.SUCCESSOR)]
 
 
@@ -424,3 +447,26 @@ def test_one_process_trains_one_publishes_and_no_gpu_is_held_by_two_jobs(
         finally:
             for container in world.containers.values():
                 container.close()
+
+
+def test_a_start_that_a_later_sweep_has_overtaken_never_begins() -> None:
+    kernel = Kernel()
+    with tempfile.TemporaryDirectory() as folder, kernel.in_place():
+        world = World(kernel, Path(folder))
+        container = world.containers["a"]
+        while not (container.requests and isinstance(container.requests[0], Spawn)):
+            for event in (world.init, world.zygote_is_ready, world.deliver, world.agent):
+                event("a", 0)
+        container.agent_dies()
+        world.want("a", GPUS[:1])
+        while not world.settled("a"):
+            world.wait("a", 0)
+            for event in (world.init, world.deliver, world.agent):
+                event("a", 0)
+        world.late_requests("a", 0)
+        for event in (world.zygote_serves, world.init, world.waiting_listens):
+            event("a", 0)
+            world.check()
+        assert container.processes(Role.FORK, Role.TRAINING) == []
+        for opened in world.containers.values():
+            opened.close()

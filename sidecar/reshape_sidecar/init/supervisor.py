@@ -196,10 +196,13 @@ class Supervisor:
         )
 
     def _starts(self, generation: int) -> bool:
-        """Return whether a training process of ``generation`` may begin now."""
-        old = self._status.training
+        """Return whether a training process of ``generation`` may begin now.
+
+        None does whose generation a sweep has ended: its devices may be another job's.
+        """
+        old, status = self._status.training, self._status
         newer = old is None or (generation > old.generation and not old.running)
-        return newer and not self._status.ending
+        return newer and generation >= status.swept and not status.ending
 
     def _spawn(self, request: Spawn) -> None:
         if not self._starts(request.generation) or self._forking >= request.generation:
