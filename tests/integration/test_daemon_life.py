@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -355,3 +356,38 @@ def test_a_place_that_running_jobs_do_not_know_is_refused(
     assert f"where:  {flag}" in refused.stderr
     bed.up()
     assert eventually(lambda: bed.job(job)["reachable"])
+
+
+PREPARED = """
+import time
+time.sleep(1.5)
+from reshape_sidecar import session
+job = session.start()
+def save(folder):
+    (folder / "state").write_text("state")
+while True:
+    time.sleep(0.01)
+    job.step_done(save)
+"""
+"""Takes a while before it begins a session, where a successor waits."""
+
+
+@pytest.mark.parametrize("line", ["prepares for 2 devices", "SIGTERM to training"])
+def test_kill_9_of_the_daemon_in_a_hand_over_loses_no_successor(bed: Bed, line: str) -> None:
+    bed.up()
+    elastic = bed.submit(
+        "elastic", PREPARED, steps=100_000, framework="keras", handover={"standby": "off"}
+    )
+    before = bed.pid(elastic, size=4)
+    newcomer = bed.submit("newcomer", steps=100_000, optional_gpus=[2], max_wait_s=1)
+    log = bed.home / "jobs" / elastic / "attempt-1" / "logs" / "init.log"
+    eventually(lambda: line in log.read_text(), text=log.read_text)
+    bed.stop(signal.SIGKILL)
+    (prepared,) = re.findall(r"pid (\d+) prepares for", log.read_text())
+    assert start_of(int(prepared)) is not None
+    bed.up()
+    after = bed.reaches(elastic, "running", size=2)
+    assert bed.pid(elastic, size=2) == int(prepared)
+    assert (after["attempt"], after["failures"]) == (1, 0)
+    assert bed.reaches(newcomer, "running", size=2)["failures"] == 0
+    assert start_of(before) is None

@@ -6,10 +6,11 @@ framework.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,43 @@ def test_a_job_that_may_not_overlap_prepares_nothing_even_if_it_is_asked_to(job:
     assert successors(job) == []
     after = job.started(job.coordinator.want(Mode.RUN, *TWO))
     assert after.times.how is StartKind.COLD
+
+
+Moment = Callable[[Bed], int]
+"""Brings the job into a state; returns the generation that is to train next."""
+
+
+def while_it_imports(job: Bed) -> int:
+    newest = job.coordinator.desired
+    assert newest is not None
+    prepare(job, TWO, DEVICES)
+    eventually("a successor", lambda: successors(job))
+    return newest.generation
+
+
+def while_its_predecessor_saves(job: Bed) -> int:
+    prepared(job)
+    generation = job.coordinator.want(Mode.RUN, *TWO)
+    eventually("the request", lambda: f"for generation {generation}" in job.log("init.log"))
+    return generation
+
+
+@pytest.mark.parametrize("moment", [while_it_imports, while_its_predecessor_saves])
+@pytest.mark.parametrize("victim", ["agent", "successor", "training"])
+def test_a_death_in_a_hand_over_leaves_one_process_that_trains(
+    job: Bed, moment: Moment, victim: str
+) -> None:
+    before = training(job)
+    with Watch(job) as watch:
+        generation = moment(job)
+        waiting = successors(job)
+        pids = {"agent": job.agent(), "training": before.pid or 0, "successor": waiting[0]}
+        with contextlib.suppress(ProcessLookupError):  # it may just have left
+            os.kill(pids[victim], signal.SIGKILL)
+        if moment is while_it_imports:
+            generation = job.coordinator.want(Mode.RUN, *TWO)
+        after = job.started(generation)
+        job.coordinator.until("its first step", lambda o: o.phase is Phase.RUNNING)
+    assert after.devices == TWO
+    assert watch.most == 1, "one process trains at a time"
+    assert [e.generation for e in marked(job) if e.generation is not None] == [generation]
