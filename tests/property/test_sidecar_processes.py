@@ -8,154 +8,38 @@ fails any more, each job trains on what it shall have.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reshape_sidecar import limits
-from reshape_sidecar.agent import converge, standby
-from reshape_sidecar.agent.memory import Memory, ProcessExit
-from reshape_sidecar.contract import ENV_DEVICES, ENV_GENERATION
-from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.init.supervisor import Supervisor
+from reshape_sidecar.contract import ENV_GENERATION
 from reshape_sidecar.init.values import (
-    Adopt,
-    Drop,
-    Prepare,
-    Request,
-    SendSigterm,
     Spawn,
     Sweep,
-    UseZygote,
-    WithdrawSigterm,
 )
 from reshape_sidecar.wire import (
     EXIT_SAVED,
     Desired,
     Mode,
     OnSaveTimeout,
-    Outcome,
     OutcomeKind,
     PrepareStage,
 )
+from tests.support.fake_container import Container
 from tests.support.fake_kernel import Kernel, Process, Role
 from tests.support.gate import examples
 
 GPUS = ("g0", "g1", "g2", "g3")
 JOBS = ("a", "b")
-KEY = "k"
 HEAL_ROUNDS_MAX = 400
 Devices = tuple[str, ...]
-
-
-class Container:
-    """One attempt: its init, and what its agent has persisted."""
-
-    def __init__(self, kernel: Kernel, job: str, attempt: int, folder: Path) -> None:
-        for name in ("run", "logs"):
-            (folder / name).mkdir(parents=True)
-        self.kernel = kernel
-        self.process = kernel.new(0, Role.INIT)
-        kernel.me = self.process.pid
-        marker = Marker(job, attempt, str(folder / "agent.sock"))
-        self.init = Supervisor(folder, marker, (Role.AGENT.value,))
-        self.memory = Memory(claimed=True)
-        self.requests: list[Request] = [UseZygote(KEY, ("zygote",), "/", ())]
-        """Requests of the agent that init has not read."""
-        self.late: list[Request] = []
-        """Requests of agents that died, which init has not read either."""
-        self.run()
-
-    def processes(self, *roles: Role) -> list[Process]:
-        return self.kernel.of(self.process.pid, *roles)
-
-    def run(self) -> None:
-        """Have init serve the agent, then do what is due."""
-        self._serve(self.requests)
-        self.kernel.run_init(self.init, self.process.pid)
-
-    def serve_late(self) -> None:
-        """Have init read what agents asked that have died."""
-        self._serve(self.late)
-
-    def agent_dies(self) -> None:
-        for process in self.processes(Role.AGENT):
-            self.kernel.kill(process)
-            self.late += self.requests
-            self.requests.clear()
-
-    def _serve(self, requests: list[Request]) -> None:
-        self.kernel.me = self.process.pid
-        while requests:
-            self.init._serve(requests.pop(0))
-
-    def close(self) -> None:
-        self.init._lock.close()
-        for key in list(self.init._selector.get_map().values()):
-            if not isinstance(key.fileobj, int):
-                key.fileobj.close()  # type: ignore[attr-defined]
-        self.init._selector.close()
-
-    def act(self, *, sends: bool = True) -> None:
-        """Have the agent do its next action; without ``sends`` it dies once that is persisted."""
-        if not self.processes(Role.AGENT) or self.requests:
-            return  # it waits for init's answer
-        status = self.init._status
-        action = converge.decide(
-            self.memory, status, saving=False, ready=True, now_s=self.kernel.now_s
-        )
-        request = self._persisted(action)
-        if request is not None and sends:
-            self.requests.append(request)
-
-    def _persisted(self, action: converge.Action) -> Request | None:
-        """Persist what an action persists, as ``actions`` does; return its request to init."""
-        desired = self.memory.desired
-        match action:
-            case converge.RecordExit(training):
-                code = 0 if training.exit_code is None else training.exit_code
-                ended = ProcessExit(training.generation, code, training.rung, 1, 1, False)
-                self.memory = replace(self.memory, ended=ended)
-            case converge.PersistOutcome(outcome):
-                self.memory = replace(self.memory, outcome=outcome)
-            case converge.PersistKillOutcome(generation):
-                outcome = Outcome(generation, OutcomeKind.STOPPING, 1, 0)
-                self.memory = replace(self.memory, outcome=outcome)
-            case converge.ConfirmStopped(generation):
-                self.memory = replace(self.memory, stopped_generation=generation)
-            case converge.RequestSave(generation):
-                return SendSigterm(generation)
-            case converge.WithdrawRequest(generation):
-                return WithdrawSigterm(generation)
-            case converge.StopProcessTree(generation, kill_after_s, spare):
-                return Sweep(generation, kill_after_s, spare)
-            case converge.DropSuccessor(number):
-                return Drop(number)
-            case converge.PrepareSuccessor(number):
-                assert desired is not None
-                assert desired.prepare is not None
-                env = ((ENV_DEVICES, ",".join(desired.prepare)),)
-                return Prepare(number, desired.prepare, ("python",), "/", env)
-            case converge.AdoptSuccessor(generation, number):
-                self._begin(generation)
-                return Adopt(generation, number)
-            case converge.Start(generation):
-                self._begin(generation)
-                if standby.is_importing(self.init._status, self.kernel.now_s):
-                    return None
-                assert desired is not None
-                env = ((ENV_DEVICES, ",".join(desired.devices)),)
-                doubt = standby.doubt(self.memory, self.init._status)
-                return Spawn(generation, ("python",), "/", env, KEY, doubt)
-        return None
-
-    def _begin(self, generation: int) -> None:
-        assert self.memory.desired is not None
-        devices = self.memory.desired.devices
-        self.memory = replace(self.memory, started_generation=generation, devices=devices)
 
 
 class World:
@@ -448,29 +332,50 @@ def begin(world: World, beginning: str) -> None:
         world.save_and_leave("a", 0)
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(beginning=st.sampled_from(BEGINNINGS), steps=STEPS)
-def test_one_process_trains_one_publishes_and_no_gpu_is_held_by_two_jobs(
-    beginning: str, steps: list[tuple[str, str, int]]
-) -> None:
+@contextlib.contextmanager
+def two_jobs() -> Iterator[World]:
+    """Yield a world at its begin; close it afterwards."""
     kernel = Kernel()
     with tempfile.TemporaryDirectory() as folder, kernel.in_place():
         world = World(kernel, Path(folder))
         try:
-            begin(world, beginning)
-            for event, job, number in steps:
-                getattr(world, event)(job, number)
-                world.check()
-            world.heal()
+            yield world
         finally:
             for container in world.containers.values():
                 container.close()
 
 
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(beginning=st.sampled_from(BEGINNINGS), steps=STEPS)
+def test_one_process_trains_one_publishes_and_no_gpu_is_held_by_two_jobs(
+    beginning: str, steps: list[tuple[str, str, int]]
+) -> None:
+    with two_jobs() as world:
+        begin(world, beginning)
+        for event, job, number in steps:
+            getattr(world, event)(job, number)
+            world.check()
+        world.heal()
+
+
+@pytest.mark.parametrize("spared", [False, True])
+def test_a_sweep_spares_the_successor_of_its_generation_alone(spared: bool) -> None:
+    with two_jobs() as world:
+        begin(world, "prepared")
+        container = world.containers["a"]
+        prepared = container.init._status.prepared
+        assert prepared is not None
+        number = prepared.number if spared else None
+        container.requests.append(Sweep(2, limits.LEFTOVER_GRACE_S, number))
+        container.run()
+        (process,) = container.processes(Role.SUCCESSOR)
+        assert process.asked is not spared
+        assert [one.asked for one in container.processes(Role.TRAINING)] == [True]
+        assert len(container.processes(Role.ZYGOTE)) == 1
+
+
 def test_a_start_that_a_later_sweep_has_overtaken_never_begins() -> None:
-    kernel = Kernel()
-    with tempfile.TemporaryDirectory() as folder, kernel.in_place():
-        world = World(kernel, Path(folder))
+    with two_jobs() as world:
         container = world.containers["a"]
         while not (container.requests and isinstance(container.requests[0], Spawn)):
             for event in (world.init, world.zygote_is_ready, world.deliver, world.agent):
@@ -486,5 +391,3 @@ def test_a_start_that_a_later_sweep_has_overtaken_never_begins() -> None:
             event("a", 0)
             world.check()
         assert container.processes(Role.FORK, Role.TRAINING) == []
-        for opened in world.containers.values():
-            opened.close()
