@@ -235,8 +235,10 @@ def test_a_sweep_spares_the_zygote_and_the_end_of_the_container_does_not(bed: Zy
 
 def test_a_fork_that_goes_on_as_a_cold_start_says_so(bed: ZygoteBed) -> None:
     cold = "say(stream, cold='the script sets A', variables={'A': '1'})"
-    ready(bed, f"fork(stream); time.sleep(0.5); {cold}")
+    wait = "fork(stream)\n    while not os.path.exists('begun'): time.sleep(0.01)"
+    ready(bed, f"{wait}\n    {cold}")
     began = bed.start("wait.py", key="k")
+    bed.script("begun", "")
     assert began.how is StartKind.ZYGOTE
 
     def went_cold() -> bool:
