@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,18 +125,25 @@ def move_all(source: Path, target: Path) -> bool:
     return not populated(source)
 
 
-def show_own_group_alone() -> bool:
+def mount_points(mounts: Path = MOUNTS) -> list[bytes]:
+    """Return where version 2 is mounted, for ``show_own_group_alone``."""
+    return [os.fsencode(point) for point, _ in mounts_of_version_2(mounts)]
+
+
+def show_own_group_alone(points: Sequence[bytes]) -> bool:
     """Let this process and its children see no cgroup of version 2 above or beside their own.
 
-    Return False where this user may not: then a program can move itself to another group that this
-    user may write. A program of root can undo it, as it can do all else on the machine.
+    ``points``: the mount points of version 2. Return False where this user may not: then a program
+    can move itself to another group that this user may write. A program of root can undo it, as it
+    can do all else on the machine.
+
+    A fork of the zygote calls it while most modules are hidden from it: only system calls here.
     """
     if _libc.unshare(_CLONE_NEWCGROUP | _CLONE_NEWNS) != 0:
         return False
     # Mounts of the machine still appear here; those made here appear nowhere else.
     if _libc.mount(None, b"/", None, _MS_REC | _MS_SLAVE, None) != 0:
         return False
-    points = [os.fsencode(point) for point, _ in mounts_of_version_2()]
     unmounted = [_libc.umount2(point, _MNT_DETACH) == 0 for point in reversed(points)]
     for point in points:
         _libc.mount(b"cgroup2", point, b"cgroup2", 0, None)
@@ -427,7 +434,7 @@ def _lines(path: Path) -> list[str]:
 def main() -> int:
     """Enter the group of the argument, say what this process sees there, and wait for its end."""
     enter(Path(sys.argv[1]))
-    print(ALONE if show_own_group_alone() else "others as well", flush=True)
+    print(ALONE if show_own_group_alone(mount_points()) else "others as well", flush=True)
     sys.stdin.read()
     return 0
 

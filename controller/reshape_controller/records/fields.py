@@ -201,7 +201,8 @@ class RecordFields(BaseModel):
     )
     resources: Resources | None = Field(
         None,
-        description="limits of the container beside its GPUs; default: no limit",
+        description="limits of the container beside its GPUs; default: no limit. On one machine "
+        "they hold if its kernel has them for the daemon: `reshape doctor` says so",
         examples=[{"cpus": 4, "memory": "8Gi"}],
     )
     env: dict[str, EnvValue] | None = Field(

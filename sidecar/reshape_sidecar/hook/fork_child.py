@@ -134,6 +134,7 @@ def become_cold_start(stream: socket.socket, world: World, init: int, middle: in
         connection.say(stale=problem)
         os._exit(0)
     try:
+        points = cgroup.mount_points() if order.cgroup else []
         _take_place(order, world, init, middle)
     except Exception as error:
         connection.say(failed=f"{type(error).__name__}: {error}")
@@ -142,7 +143,7 @@ def become_cold_start(stream: socket.socket, world: World, init: int, middle: in
     if not connection.may_go():
         os._exit(0)
     if order.cgroup:
-        cgroup.show_own_group_alone()
+        cgroup.show_own_group_alone(points)
     return list(order.command[world.options :])
 
 

@@ -92,7 +92,7 @@ def _child(
         if group is not None:
             cgroup.enter(group)
             if not sees_others:
-                cgroup.show_own_group_alone()
+                cgroup.show_own_group_alone(cgroup.mount_points())
         for signum in CHILD_SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
