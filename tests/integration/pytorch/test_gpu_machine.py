@@ -30,5 +30,5 @@ def test_the_job_of_the_run_trains_with_pytorch(tmp_path: Path) -> None:
     training = found["training"]
     assert training["outcome"] == "passed"
     assert training["ran_on"][-1] == "CPU steps of PyTorch"
-    assert training["facts"]["start"]["import_s"] > 0.1
+    assert training["facts"]["start"]["import_s"] > 0  # little, if a zygote has imported it
     assert training["facts"]["reported"]["loss"] > 0
