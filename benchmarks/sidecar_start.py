@@ -30,7 +30,7 @@ from reshape_launcher.spec import DeviceMode, LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.wire import Desired, Mode, Observed, Phase
+from reshape_sidecar.wire import Desired, Mode, Observed, Phase, Shortcut
 
 WAIT_S = 60.0
 
@@ -74,6 +74,7 @@ async def one_run(folder: Path, url: str, initialized: asyncio.Queue[float]) -> 
         coordinator_url=url,
         epoch=1,
         device_mode=DeviceMode.SIMULATED,
+        standby=Shortcut.OFF,  # the two processes of the SideCar alone
     )
     launcher = LocalLauncher(folder / "jobs")
     start_s = time.perf_counter()
