@@ -81,6 +81,7 @@ class RandomPlans(Chaos):
         """Submit a job of a random priority; most may be preempted at once."""
         if JobId(job) in self.world.engine.state.jobs:
             return
+        self.notes.pop(JobId(job), None)  # a job of this name may have ended at a kill just now
         self.world.verified = [each for each in self.world.verified if each.job != job]
         self.delayed = [each for each in self.delayed if each.job != job]
         self.world.submit(
