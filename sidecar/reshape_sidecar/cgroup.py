@@ -67,12 +67,9 @@ def own_group(own: Path = OWN_CGROUP, mounts: Path = MOUNTS, controller: str = "
     return None
 
 
-def mounts_of_version_2(mounts: Path = MOUNTS) -> list[tuple[Path, str]]:
-    """Return each mount point of version 2 with the path of the group that is its root."""
-    return _mounts(mounts, "")
-
-
-def _mounts(mounts: Path, controller: str) -> list[tuple[Path, str]]:
+def _mounts(mounts: Path, controller: str = "") -> list[tuple[Path, str]]:
+    """Return each mount point of version 2, or of a controller of version 1, with the path of the
+    group that is its root."""
     found = []
     for line in _lines(mounts):
         place, _, rest = line.partition(" - ")
@@ -125,9 +122,9 @@ def move_all(source: Path, target: Path) -> bool:
     return not populated(source)
 
 
-def mount_points(mounts: Path = MOUNTS) -> list[bytes]:
+def mount_points() -> list[bytes]:
     """Return where version 2 is mounted, for ``show_own_group_alone``."""
-    return [os.fsencode(point) for point, _ in mounts_of_version_2(mounts)]
+    return [os.fsencode(point) for point, _ in _mounts(MOUNTS)]
 
 
 def show_own_group_alone(points: Sequence[bytes]) -> bool:
@@ -397,7 +394,7 @@ def _number(folder: Path, *names: str) -> int | None:
 
 def _is_mounted(group: Path) -> bool:
     """Return whether a group's hierarchy is mounted, so that its absence says that it is gone."""
-    return any(group.is_relative_to(point) for point, _ in mounts_of_version_2())
+    return any(group.is_relative_to(point) for point, _ in _mounts(MOUNTS))
 
 
 def _own_pids(group: Path) -> list[int]:

@@ -14,6 +14,8 @@ from typing import TypeVar
 from reshape_sidecar import codec
 
 T = TypeVar("T")
+Version = tuple[int, int, int]
+"""Inode, size in bytes and time of the last change of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,15 @@ class Torn:
 
     def __str__(self) -> str:
         return f"{self.path} is torn: {self.reason}"
+
+
+def version(path: Path) -> Version | None:
+    """Return the version of a file, which changes with it; None if it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read(kind: type[T], path: Path) -> T | Torn | None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.cli.exits import CliError, Exit, failed
-from reshape_sidecar import codec
+from reshape_sidecar import codec, state_files
 from reshape_sidecar.init import files
 
 TOKEN_BYTES = 32
@@ -143,11 +143,11 @@ class Home:
 
         A file that is gone, cut or open to other users changes nothing: the token before holds.
         """
-        token, version = self.token(), _version(self.token_file)
+        token, version = self.token(), state_files.version(self.token_file)
 
         def read() -> str:
             nonlocal token, version
-            now = _version(self.token_file)
+            now = state_files.version(self.token_file)
             if now not in (None, version):
                 version = now
                 with contextlib.suppress(CliError, OSError, UnicodeDecodeError):
@@ -248,15 +248,6 @@ class Home:
             what = f"{name} cannot be written in the daemon's home: {error.strerror}"
             remedy = "free space on its disk, or give another --home"
             raise failed(Exit.FAILED, what, str(self.folder), remedy) from None
-
-
-def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return inode, size in bytes and change time of a file; None if it cannot be looked at."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _locked(fd: int, kind: int) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.store.digest import GENESIS
+from reshape_sidecar import durable
 
 SLOT_BYTES = 512
 """Size of a slot: a disk writes a sector of this size whole or not at all."""
@@ -102,11 +103,7 @@ class MarkFile:
         finally:
             os.close(fd)
         fresh.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        durable.sync_folder(self.path.parent)
 
     def sync(self) -> None:
         """Make the newest written mark durable. Raises OSError."""

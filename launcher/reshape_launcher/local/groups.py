@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_launcher.spec import Containment, Hold
-from reshape_sidecar import cgroup, codec, durable
+from reshape_sidecar import cgroup, codec, durable, state_files
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.cgroup import CgroupError, Limits
 from reshape_sidecar.init import files
@@ -188,9 +188,10 @@ def _trial(parent: Path, named: bool) -> tuple[bool, tuple[str, ...]]:
 def _note(folder: Folder) -> GroupFile | None:
     """Return the note in an attempt's folder; None if there is none, or if it is damaged."""
     try:
-        return codec.loads(GroupFile, (folder.path / GROUP_FILE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, codec.CodecError):
+        note = state_files.read(GroupFile, folder.path / GROUP_FILE)
+    except NotADirectoryError:
         return None
+    return note if isinstance(note, GroupFile) else None
 
 
 def _try(group: Path) -> bool:

@@ -9,10 +9,7 @@ from pathlib import Path
 
 from reshape_sidecar import state_files
 from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec, Folder
-from reshape_sidecar.state_files import Torn
-
-Version = tuple[int, int, int]
-"""Inode, size in bytes and time of the last change of a file."""
+from reshape_sidecar.state_files import Torn, Version
 
 
 class LaunchFiles:
@@ -31,7 +28,7 @@ class LaunchFiles:
 
     def _torn(self, folder: Folder) -> str:
         for path in (folder.path / SPEC_FILE, folder.path / TOKEN_FILE):
-            version = _version(path)
+            version = state_files.version(path)
             if version is not None and self._whole.get(path) == version:
                 continue
             why = _why(path)
@@ -41,14 +38,6 @@ class LaunchFiles:
             if version is not None:
                 self._whole[path] = version
         return ""
-
-
-def _version(path: Path) -> Version | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _why(path: Path) -> str:

@@ -9,6 +9,7 @@ is no error.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import sys
@@ -69,8 +70,6 @@ def _is_long(log: Path, bytes_max: int) -> bool:
 
 def _free_oldest(log: Path, bytes_max: int) -> bool:
     """Make the beginning of a file a hole; return False if the file system has none."""
-    import ctypes  # not in every image, and seldom needed
-
     try:
         library = ctypes.CDLL(None, use_errno=True)
         fallocate = getattr(library, "fallocate64", None) or library.fallocate

@@ -47,9 +47,9 @@ def back_up(path: Path, into: Path) -> Copy:
             file.verify_version(source, path)
             source.backup(target)
         copy = verified(fresh)
-        _sync(fresh)
+        file.sync(fresh)
         fresh.rename(into)
-        _sync(into.parent)
+        file.sync(into.parent)
     except ERRORS as error:
         raise StoreError(
             f"{path}: cannot be copied ({error}); remedy: reshape db check {path}"
@@ -90,12 +90,12 @@ def restore(copy: Path, path: Path) -> Path | None:
         with closing(_readable(copy)) as source, closing(sqlite3.connect(fresh)) as target:
             source.backup(target)
         fresh.chmod(0o600)
-        _sync(fresh)
+        file.sync(fresh)
         # The -wal first: without its main file no start plays it into another one.
         for part in reversed(present):
             _part(path, part).rename(_part(aside, part))
         fresh.rename(path)
-        _sync(path.parent)
+        file.sync(path.parent)
     except ERRORS as error:
         raise StoreError(f"{copy}: cannot be read ({error}); remedy: check its disk") from None
     except OSError as error:
@@ -114,11 +114,3 @@ def _part(path: Path, part: str) -> Path:
 def _remove(path: Path) -> None:
     for part in _PARTS:
         _part(path, part).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -105,9 +105,9 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None] | None = None)
             fill(connection)
     finally:
         connection.close()
-    _sync(fresh)
+    sync(fresh)
     fresh.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -213,7 +213,8 @@ def verify_pages(connection: sqlite3.Connection, pragma: str) -> None:
         raise Damaged(last_good_seq(connection), " ".join(str(first).split()))
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
