@@ -174,8 +174,8 @@ class Bed:
         """Kill init with SIGKILL, and wait until what dies with it has died."""
         init = self.init()
         os.kill(init.pid, signal.SIGKILL)
+        eventually("init's end", lambda: not proc.alive(init.pid, init.start_time))
         eventually("no process of init's", lambda: self.left() == [])
-        assert not proc.alive(init.pid, init.start_time)
 
     def left(self) -> list[int]:
         """Return the pids of every process with the marker of one of the job's workers."""
