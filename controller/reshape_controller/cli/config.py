@@ -218,6 +218,11 @@ SETTINGS = (
     ),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
+ENV_PREFIX = "RESHAPE_"
+ENV_JOB = "RESHAPE_JOB"
+"""Set inside a job, whose environment has further names that are no settings."""
+OTHER_ENV = ("RESHAPE_CONFIG", "RESHAPE_DEBUG", "RESHAPE_CGROUP", "RESHAPE_ZYGOTE")
+"""Names in the environment that are no settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +281,7 @@ def config_file(env: Mapping[str, str]) -> tuple[Path, bool]:
 def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Config:
     """Return the settings; a flag that is None was not given. Raises CliError (usage)."""
     env = os.environ if env is None else env
+    _check_names(env)
     path, named = config_file(env)
     found = {s.name: SettingValue(s.name, s.default, "default") for s in SETTINGS}
     for name, raw in _file(path, named).items():
@@ -296,6 +302,21 @@ def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Co
                 setting.name, _checked(setting, flag, source), source
             )
     return Config(found)
+
+
+def _check_names(env: Mapping[str, str]) -> None:
+    """Refuse a name that would silently set nothing. Raises CliError (usage)."""
+    if ENV_JOB in env:
+        return
+    known = {*(setting.env for setting in SETTINGS), *OTHER_ENV}
+    for name in sorted(env):
+        if name.startswith(ENV_PREFIX) and name not in known:
+            import difflib  # here, because a right environment does not need it
+
+            near = difflib.get_close_matches(name, known, 1)
+            remedy = f"write {near[0]}" if near else "unset it; reshape config show lists all"
+            what = f"{name} is the name of no setting"
+            raise failed(Exit.USAGE, what, f"environment {name}", remedy)
 
 
 def _file(path: Path, named: bool) -> dict[str, object]:

@@ -1,21 +1,23 @@
 """Output to stdout: one document as a table, JSON or YAML. Everything else goes to stderr.
 
-Does: choose the width (of the terminal; wide in a pipe, so that nothing is cut). Never: colour text
-that does not go to a terminal.
+Does: choose the width (of the terminal; wide in a pipe, so that nothing is cut), and make all text
+safe. Never: colour text that does not go to a terminal.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 
+from reshape_controller.cli.safe_text import UNSAFE, safe, safe_json
 from reshape_controller.http.json_text import plain, to_json
 
 PIPE_COLUMNS = 220
@@ -29,6 +31,19 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+class SafeConsole(Console):
+    """A console on which no text can act; it styles text by codes of its own."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control is None and UNSAFE.search(segment.text):
+                yield Segment(safe(segment.text), segment.style)
+            else:
+                yield segment
+
+
 def takes_unicode() -> bool:
     """True if stdout's encoding has every character."""
     return "utf" in (sys.stdout.encoding or "").lower()
@@ -38,19 +53,27 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console on stdout or stderr."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return SafeConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> None:
     """Write the document: ``value`` as JSON or YAML, or the result of ``draw`` for people."""
     match output:
         case Output.JSON:
-            sys.stdout.write(to_json(value, indent=2, ascii_only=not takes_unicode()) + "\n")
+            write_json(value, indent=2)
         case Output.YAML:
             drawn = yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=takes_unicode())
+            if UNSAFE.search(drawn):
+                drawn = yaml.safe_dump(plain(value), sort_keys=False)
             sys.stdout.write(drawn)
         case Output.TABLE:
             _print(draw())
+
+
+def write_json(value: object, indent: int | None = None) -> None:
+    """Write a value as JSON, without ``indent`` as one line."""
+    text = to_json(value, indent=indent, ascii_only=not takes_unicode())
+    sys.stdout.write(safe_json(text) + "\n")
 
 
 def _print(drawn: RenderableType) -> None:

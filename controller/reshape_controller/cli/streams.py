@@ -11,6 +11,8 @@ import os
 import sys
 from typing import TextIO
 
+from reshape_controller.cli.safe_text import safe
+
 
 class LossyStream:
     """A stream for a log: only the line that cannot be written (a full disk, no reader) is lost."""
@@ -41,9 +43,9 @@ def make_whole() -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr if possible."""
+    """Write a text to stderr if possible, and only what is safe there."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(safe(text), file=sys.stderr, flush=True)
 
 
 def let_go() -> None:

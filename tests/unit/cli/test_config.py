@@ -46,6 +46,22 @@ def test_without_a_file_the_defaults_are_taken(tmp_path: Path) -> None:
     assert config.home.is_absolute()
 
 
+def test_a_misspelled_name_in_the_environment_is_an_error(env: dict[str, str]) -> None:
+    with pytest.raises(CliError) as refused:
+        load({}, {**env, "RESHAPE_HOEM": "/from/env"})
+    assert refused.value.code is Exit.USAGE
+    (problem,) = refused.value.problems
+    assert "RESHAPE_HOEM" in problem.what
+    assert problem.remedy == "write RESHAPE_HOME"
+
+
+def test_names_in_the_environment_that_are_no_settings_are_no_error(env: dict[str, str]) -> None:
+    others = {"RESHAPE_DEBUG": "1", "RESHAPE_CGROUP": "off", "RESHAPER": "1"}
+    assert load({}, {**env, **others}).number("port") == 1001
+    inside_a_job = {"RESHAPE_JOB": "a-1", "RESHAPE_DEVICES": "0"}
+    assert load({}, {**env, **inside_a_job}).number("port") == 1001
+
+
 def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="does not exist") as refused:
         load({}, {"RESHAPE_CONFIG": str(tmp_path / "gone.yaml")})

@@ -25,6 +25,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import Output, console, emit, note
+from reshape_controller.cli.safe_text import LogFilter
 from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.cli.words import one_line, state_word
 from reshape_controller.http.views import History, JobPage, JobView, ProfileList
@@ -115,6 +116,10 @@ def logs(
             help="Log file to show; agent.log, init.log and zygote.log are the SideCar's.",
         ),
     ] = "training.log",
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Write the log's own bytes, which a terminal may obey."),
+    ] = False,
     home: HomeOption = None,
 ) -> None:
     """Show the log of a job, also after it ended or crashed."""
@@ -122,18 +127,20 @@ def logs(
     query: dict[str, object] = {"file": file, "tail": tail}
     daemon.patience_s = PATIENCE_S if follow else 0.0
     wait_s = FOLLOW_WAIT_S if follow else 0.0
+    text = LogFilter()
     while True:
         answer = daemon.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
         missed = answer.headers.get("reshape-log-missed", "0")
         if missed != "0":
             note(f"here {missed} bytes are missing: this log has freed its oldest part")
-        sys.stdout.buffer.write(answer.body)
-        sys.stdout.buffer.flush()
         attempt, following = (
             int(answer.headers[f"reshape-log-{name}"]) for name in ("attempt", "next")
         )
         more = following < int(answer.headers["reshape-log-size"])
-        if answer.headers["reshape-log-ended"] == "true" or not (follow or more):
+        last = answer.headers["reshape-log-ended"] == "true" or not (follow or more)
+        sys.stdout.buffer.write(answer.body if raw else text.feed(answer.body, last=last).encode())
+        sys.stdout.buffer.flush()
+        if last:
             return
         if attempt:
             query = {"file": file, "offset": following, "attempt": attempt}

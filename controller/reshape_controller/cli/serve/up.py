@@ -7,12 +7,14 @@ declared container costs), and then run the daemon.
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import sys
 from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
+from structlog.typing import EventDict, ExcInfo
 
 from reshape_controller.cli import streams
 from reshape_controller.cli.config import Config
@@ -20,6 +22,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import options_from
 from reshape_controller.cli.profiles import files as profile_files
+from reshape_controller.cli.safe_text import safe
 from reshape_controller.cli.serve.devices import NODES, Devices, find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.cli.serve.leader_election import lease_name
@@ -83,15 +86,27 @@ def start_logging(level: str) -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
+            _safe_values,
             # Plain: a pretty traceback shows local variables, and with them jobs' environments.
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+                colors=sys.stderr.isatty(), exception_formatter=_safe_traceback
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, streams.LossyStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
+
+
+def _safe_values(_: object, __: str, event: EventDict) -> EventDict:
+    """Make the texts of a line safe for a terminal; the line's own colours come later."""
+    return {key: safe(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _safe_traceback(stream: TextIO, error: ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, error)
+    stream.write(safe(text.getvalue()))
 
 
 def checked(config: Config) -> DaemonSettings:
