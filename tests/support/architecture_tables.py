@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from reshape_controller.core.model import Stage
+from reshape_controller.core.model import GpuState, Stage
 from reshape_controller.core.reports import ON_REPORT
 from reshape_controller.core.transitions import (
     ANY,
     ANY_BUT_ENDING,
+    GPU_CHANGES,
     JOB_PHASES,
     STAGE_CHANGES,
     STATE_CHANGES,
@@ -76,11 +77,30 @@ def report_rules() -> str:
     return _table(("Stage", "The report says", "Code"), rows)
 
 
+def gpu_changes() -> str:
+    """Return the table of the changes of a GPU's state."""
+    rows = (
+        (
+            _gpu_states(change.before),
+            change.after.value,
+            change.event,
+            f"`gpu_ledger.{change.code}`",
+        )
+        for change in GPU_CHANGES
+    )
+    return _table(("From", "To", "Event", "Code"), rows)
+
+
+def _gpu_states(states: tuple[GpuState, ...]) -> str:
+    return "any" if states == tuple(GpuState) else ", ".join(state.value for state in states)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "job phases": job_phases,
     "stage changes": stage_changes,
     "state changes": state_changes,
     "report rules": report_rules,
+    "gpu changes": gpu_changes,
 }
 
 

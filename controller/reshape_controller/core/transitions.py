@@ -1,6 +1,7 @@
-"""The legal changes of a job's stage and state, as tables; docs/architecture.md shows them.
+"""The legal changes of a job's stage and state and of a GPU's state, as tables.
 
-``Transaction`` makes every change of a job and raises InvalidTransition for one that is not here.
+docs/architecture.md shows them. ``Transaction`` makes every change of a job, and the GPU ledger
+every change of a GPU's state; both raise InvalidTransition for a change that is not here.
 """
 
 from __future__ import annotations
@@ -9,30 +10,31 @@ from dataclasses import dataclass
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.states import JobState, Stage
+from reshape_controller.core.states import GpuState, JobState, Stage
 
 
 class InvalidTransition(ReshapeError):
-    """The engine is about to change a job in a way that no table has, which is a defect."""
+    """The engine is about to change a job or GPU in a way that no table has: a defect."""
 
     def __init__(
         self,
-        job: str,
-        before: Stage | JobState,
-        after: Stage | JobState,
+        subject: str,
+        before: Stage | JobState | GpuState,
+        after: Stage | JobState | GpuState,
         history: tuple[HistoryEntry, ...],
     ) -> None:
-        """``history``: the last entries of the job, at most ten."""
+        """``subject``: the job or GPU; ``history``: the last entries of the job, or of the job that
+        has the GPU, at most ten."""
         what = "stage" if isinstance(before, Stage) else "state"
         last = "; ".join(map(_line, history)) or "none since the start of the controller"
         super().__init__(
-            f"{job}: {what} {before.value} must not become {after.value}; last history: {last}"
+            f"{subject}: {what} {before.value} must not become {after.value}; last history: {last}"
         )
-        self.job, self.before, self.after, self.history = job, before, after, history
+        self.subject, self.before, self.after, self.history = subject, before, after, history
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the arguments, not the text: replays run in processes of their own."""
-        return InvalidTransition, (self.job, self.before, self.after, self.history)
+        return InvalidTransition, (self.subject, self.before, self.after, self.history)
 
 
 def _line(entry: HistoryEntry) -> str:
@@ -284,3 +286,63 @@ STATE_CHANGES: dict[JobState, tuple[JobState, ...]] = {
     JobState.REJECTED: (),
 }
 """The states that may follow a state; a job may also stay in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuChange:
+    """A way of a GPU from the states ``before``; ``code`` is the function that takes it."""
+
+    before: tuple[GpuState, ...]
+    after: GpuState
+    event: str
+    code: str
+
+
+GPU_CHANGES = (
+    GpuChange((GpuState.IDLE,), GpuState.RESERVED, "a plan gives it to a job", "reserve"),
+    GpuChange(
+        (GpuState.RESERVED,),
+        GpuState.IN_USE,
+        "the grant, or a job that grew starts on it",
+        "use",
+    ),
+    GpuChange(
+        (GpuState.IN_USE,),
+        GpuState.RELEASING,
+        "the job stopped, ended or crashed for good",
+        "release",
+    ),
+    GpuChange((GpuState.RESERVED,), GpuState.IDLE, "the hand-over was aborted", "free"),
+    GpuChange(
+        (GpuState.RELEASING,),
+        GpuState.RESERVED,
+        "verified empty; goes to the job that it was promised to",
+        "free",
+    ),
+    GpuChange((GpuState.RELEASING,), GpuState.IDLE, "verified empty; not promised", "free"),
+    GpuChange(
+        tuple(GpuState),
+        GpuState.IDLE,
+        "its host was cleaned (rebooted, replaced, an operator's word)",
+        "free",
+    ),
+    GpuChange((GpuState.QUARANTINED,), GpuState.IDLE, "an operator cleared it", "free"),
+    GpuChange((GpuState.LOST,), GpuState.IDLE, "its host shows it again", "free"),
+    GpuChange(
+        (GpuState.RELEASING,),
+        GpuState.QUARANTINED,
+        "not verified within `verify_s`",
+        "quarantine",
+    ),
+    GpuChange(tuple(GpuState), GpuState.LOST, "its host fell silent", "lose"),
+    GpuChange((GpuState.IDLE,), GpuState.LOST, "its host no longer shows it", "mark_unseen"),
+    GpuChange(
+        (GpuState.RESERVED, GpuState.RELEASING, GpuState.QUARANTINED),
+        GpuState.LOST,
+        "its owner left it or it was cleared, and its host no longer shows it",
+        "free",
+    ),
+)
+
+GPU_LEGAL = frozenset((before, change.after) for change in GPU_CHANGES for before in change.before)
+"""The legal changes of a GPU's state, as pairs."""

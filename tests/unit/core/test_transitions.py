@@ -14,12 +14,15 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import transitions
-from reshape_controller.core.model import Job, JobId, JobState, Stage
+from reshape_controller.core.coordinator import gpu_ledger
+from reshape_controller.core.model import Gpu, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.state import RECENT_MAX, State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_controller.core.transitions import (
     ANY,
     ANY_BUT_ENDING,
+    GPU_CHANGES,
+    GPU_LEGAL,
     LEGAL,
     STATE_CHANGES,
     InvalidTransition,
@@ -241,3 +244,60 @@ def test_nothing_in_the_core_changes_a_job_but_a_transaction() -> None:
                 stages.add(path.stem)
     assert callers == {"engine": 1, "state": 1, "transaction": 2}
     assert stages == {"transaction", "transitions"}, "another module changes a stage"
+
+
+def with_gpu(state: GpuState) -> tuple[Transaction, Gpu]:
+    """A transaction on the state of a cluster, and a GPU in this state with its owner."""
+    world = World().boot(4)
+    world.running("job", 2, 2)
+    engine = world.engine.state
+    used = next(gpu for gpu in engine.gpus.values() if gpu.state is GpuState.IN_USE)
+    owned = state in (GpuState.RESERVED, GpuState.IN_USE, GpuState.RELEASING)
+    gpu = dataclasses.replace(used, state=state, owner=used.owner if owned else None)
+    engine.put_gpu(gpu)
+    return Transaction(engine, world.now_s, keeps_history=True), gpu
+
+
+GPU_CALLS: dict[GpuState, Callable[[Transaction, Gpu], None]] = {
+    GpuState.RESERVED: lambda tx, gpu: gpu_ledger.reserve(tx, (gpu.id,), JobId("other")),
+    GpuState.IN_USE: lambda tx, gpu: gpu_ledger.use(tx, (gpu.id,), JobId("job")),
+    GpuState.RELEASING: lambda tx, gpu: gpu_ledger.release(tx, JobId("job"), (gpu.id,), 1),
+    GpuState.QUARANTINED: lambda tx, gpu: gpu_ledger.quarantine(tx, gpu, "planted"),
+}
+"""How the coordinator moves a GPU to a state; it may be lost from any, and become idle from any."""
+ILLEGAL_OF_GPU = [pair for pair in product(GpuState, GPU_CALLS) if pair not in GPU_LEGAL]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), ILLEGAL_OF_GPU, ids=[f"{a.value}-{b.value}" for a, b in ILLEGAL_OF_GPU]
+)
+def test_a_gpu_state_that_may_not_follow_is_refused_and_changes_nothing(
+    before: GpuState, after: GpuState
+) -> None:
+    tx, gpu = with_gpu(before)
+    with pytest.raises(InvalidTransition) as error:
+        GPU_CALLS[after](tx, gpu)
+    assert tx.state.gpus[gpu.id] is gpu
+    assert f"{gpu.id}: state {before.value} must not become {after.value}" in str(error.value)
+    assert ("trains on 2 GPUs" in str(error.value)) == (gpu.owner is not None)
+
+
+def test_a_gpu_that_a_job_uses_reaches_no_other_job_without_a_release() -> None:
+    assert [after for after in GpuState if (GpuState.IN_USE, after) in GPU_LEGAL] == [
+        GpuState.IDLE,
+        GpuState.RELEASING,
+        GpuState.LOST,
+    ]
+    cleaned = [c for c in GPU_CHANGES if GpuState.IN_USE in c.before and c.after is GpuState.IDLE]
+    assert [change.event for change in cleaned] == [
+        "its host was cleaned (rebooted, replaced, an operator's word)"
+    ]
+
+
+def test_only_the_gpu_ledger_changes_the_state_of_a_gpu() -> None:
+    for path in sorted(CORE.rglob("*.py")):
+        if path.name == "gpu_ledger.py":
+            continue
+        for call in [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]:
+            states = [ast.unparse(k.value) for k in call.keywords if k.arg == "state"]
+            assert not any(state.startswith("GpuState.") for state in states), f"{path}: {states}"

@@ -1,13 +1,14 @@
 """The GPU ledger: every change of a GPU's state, from idle to reserved, in use, releasing and back.
 
 A GPU passes from its owner to another job only on positive evidence: a verified release, or a host
-that was cleaned. The ledger changes no job.
+that was cleaned. The ledger changes no job. ``transitions.GPU_CHANGES`` has every legal change.
 """
 
 from __future__ import annotations
 
+from reshape_controller.core import transitions
 from reshape_controller.core.commands import CheckRelease
-from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.fast_replace import replace, with_changes
 from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, JobId
 from reshape_controller.core.transaction import Transaction
 
@@ -15,7 +16,7 @@ from reshape_controller.core.transaction import Transaction
 def reserve(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
     """Reserve idle GPUs for a job."""
     for gpu in gpus:
-        tx.state.put_gpu(replace(tx.state.gpus[gpu], state=GpuState.RESERVED, owner=job))
+        _move(tx, tx.state.gpus[gpu], GpuState.RESERVED, owner=job)
 
 
 def promise(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId | None) -> None:
@@ -27,9 +28,7 @@ def promise(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId | None) -> None
 def use(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
     """Grant reserved GPUs to their owner, to train on."""
     for gpu in gpus:
-        tx.state.put_gpu(
-            replace(tx.state.gpus[gpu], state=GpuState.IN_USE, owner=job, promised_to=None)
-        )
+        _move(tx, tx.state.gpus[gpu], GpuState.IN_USE, owner=job, promised_to=None)
 
 
 def release(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], generation: int) -> None:
@@ -42,15 +41,14 @@ def release(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], generation:
         return
     attempt = tx.state.jobs[job_id].attempt
     for gpu in gpus:
-        tx.state.put_gpu(
-            replace(
-                tx.state.gpus[gpu],
-                state=GpuState.RELEASING,
-                attempt=attempt,
-                generation=generation,
-                verify_by_s=tx.now_s + tx.limits.verify_s,
-                reason="",
-            )
+        _move(
+            tx,
+            tx.state.gpus[gpu],
+            GpuState.RELEASING,
+            attempt=attempt,
+            generation=generation,
+            verify_by_s=tx.now_s + tx.limits.verify_s,
+            reason="",
         )
     check(tx, tuple(tx.state.gpus[gpu] for gpu in gpus))
 
@@ -73,18 +71,17 @@ def free(tx: Transaction, gpu: Gpu) -> None:
         tx.state.plan_wanted = True
         return
     if gpu.promised_to is not None:
-        tx.state.put_gpu(
-            replace(
-                gpu,
-                state=GpuState.RESERVED,
-                owner=gpu.promised_to,
-                promised_to=None,
-                verify_by_s=None,
-                reason="",
-            )
+        _move(
+            tx,
+            gpu,
+            GpuState.RESERVED,
+            owner=gpu.promised_to,
+            promised_to=None,
+            verify_by_s=None,
+            reason="",
         )
         return
-    tx.state.put_gpu(replace(gpu, state=GpuState.IDLE, owner=None, verify_by_s=None, reason=""))
+    _move(tx, gpu, GpuState.IDLE, owner=None, verify_by_s=None, reason="")
     tx.freed[gpu.host] = None
     tx.state.plan_wanted = True
 
@@ -131,6 +128,13 @@ def is_reserved_for(tx: Transaction, job: JobId, gpus: tuple[GpuId, ...]) -> boo
 
 def _take_away(tx: Transaction, gpu: Gpu, state: GpuState, reason: str) -> None:
     """Take a GPU from its owner and from the job that it is promised to."""
-    tx.state.put_gpu(
-        replace(gpu, state=state, owner=None, promised_to=None, verify_by_s=None, reason=reason)
-    )
+    _move(tx, gpu, state, owner=None, promised_to=None, verify_by_s=None, reason=reason)
+
+
+def _move(tx: Transaction, gpu: Gpu, state: GpuState, **changes: object) -> None:
+    """Move a GPU to ``state``, and change further fields. Raises InvalidTransition if the state
+    must not follow the GPU's last."""
+    if (gpu.state, state) not in transitions.GPU_LEGAL:
+        recent = tx.state.recent_history(gpu.owner) if gpu.owner is not None else ()
+        raise transitions.InvalidTransition(gpu.id, gpu.state, state, recent)
+    tx.state.put_gpu(with_changes(gpu, {"state": state, **changes}))
