@@ -16,7 +16,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo ferretdb test-ferretdb kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover gpu gpu-bundle clean
+.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-mongo ferretdb test-ferretdb kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover gpu gpu-bundle clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -68,6 +68,9 @@ $(TORCH)/.ready: requirements-pytorch.lock .ci/environment.py
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m "mongo$(AND_GATE)"
+
+chaos: setup  ## Random kills, stops and full disks on real daemons and jobs, and an auditor (FAULTS=1000 SEED=0 AT_ONCE=1)
+	$(BIN)/python -m tests.chaos $(or $(FAULTS),1000) --from $(or $(SEED),0) --workers $(or $(AT_ONCE),1)
 
 # Built once for each user, in about a minute of one core; the module comes from Go's proxy.
 ferretdb: setup  ## Build FerretDB, the second server that speaks MongoDB's protocol (Go)
