@@ -31,6 +31,7 @@ from typing import Any
 import structlog
 from pymongo import AsyncMongoClient
 
+from reshape_controller.access.identities import Identities
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
@@ -142,7 +143,8 @@ async def insert(store: Store, put: Insert, jobs: int) -> dict[str, object]:
         await loop.commit(host())
         admission = Admission(lambda: loop.engine.state)
         control = Control(loop, admission, lambda job: None, lambda job: None, lambda job: "")
-        watch = asyncio.create_task(inbox.watch(loop, admission, control))
+        identities = Identities(lambda: secrets.token_hex(16))
+        watch = asyncio.create_task(inbox.watch(loop, admission, control, identities))
         for number in range(jobs):
             body = {"name": f"one-{number}", "command": ["a"], "optional_gpus": [1], "code": "/"}
             begin = time.perf_counter()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 TAGS = {
     "Address": "cli.home:Address",
+    "NamedToken": "access.token_file:NamedToken",
+    "TokenFile": "access.token_file:TokenFile",
     "CheckRelease": "core.commands:CheckRelease",
     "Launch": "core.commands:Launch",
     "Remove": "core.commands:Remove",

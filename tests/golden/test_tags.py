@@ -16,6 +16,7 @@ import reshape_controller.tags
 import reshape_launcher.tags
 import reshape_profiles.tags
 import reshape_sidecar.tags
+from reshape_controller.access.token_file import TokenFile
 from reshape_controller.cli.home import Address
 from reshape_controller.core import state
 from reshape_controller.core.record import HistoryEntry, LogRecord
@@ -57,6 +58,7 @@ WIRE = (
 )
 FILES = (
     *(Address, Claim, ExitFile, GroupFile, InitFile, Inventory, Manifest, Memory, TrainingProcess),
+    TokenFile,
 )
 BUNDLES = (Cluster, Costs, Moment)
 ANSWERS = (entry.answer for entry in OPERATIONS)

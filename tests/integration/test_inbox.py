@@ -24,7 +24,7 @@ from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import InboxItem, Store
 from reshape_controller.store.sqlite.store import SqliteStore
-from tests.support.live_fakes import Nothing
+from tests.support.live_fakes import ONE_PERSON, Nothing
 from tests.support.mongo_bed import Database
 from tests.support.strange_documents import LENIENT, STRANGE, fresh
 
@@ -57,7 +57,7 @@ async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:
     control = Control(loop, admission, lambda job: None, lambda job: None, lambda job: "")
     await loop.start(nothing)
     work = asyncio.create_task(loop.run())
-    watch = asyncio.create_task(inbox.watch(loop, admission, control))
+    watch = asyncio.create_task(inbox.watch(loop, admission, control, ONE_PERSON))
     try:
         insert()
         end_s = time.monotonic() + WAIT_S
@@ -186,9 +186,9 @@ def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> Non
         job = await desks[1].submit(JobSpec("theirs", ("x",), (1,)))
         await store.put_request(InboxItem("r1", "cancel", json.dumps({"job": job})))
         with pytest.raises(Fenced, match="another controller took over"):
-            await asyncio.wait_for(inbox.watch(stale, admissions[0], desks[0]), WAIT_S)
+            await asyncio.wait_for(inbox.watch(stale, admissions[0], desks[0], ONE_PERSON), WAIT_S)
         assert [item.id for item in await store.requests(10)] == ["r1"]
-        watch = asyncio.create_task(inbox.watch(leader, admissions[1], desks[1]))
+        watch = asyncio.create_task(inbox.watch(leader, admissions[1], desks[1], ONE_PERSON))
         while (found := await store.job(job)) is None or found.state is not JobState.CANCELLED:
             await asyncio.sleep(0.02)
         watch.cancel()
@@ -222,7 +222,7 @@ def test_who_asks_is_told_as_every_table_can_show_it(
         work = asyncio.create_task(loop.run())
         job = await control.submit(JobSpec("mine", ("x",), (1,)))
         await store.put_request(InboxItem("r1", "halt", json.dumps({"job": job, "user": user})))
-        watch = asyncio.create_task(inbox.watch(loop, admission, control))
+        watch = asyncio.create_task(inbox.watch(loop, admission, control, ONE_PERSON))
         while (row := await store.job(job)) is None or row.state is not JobState.HALTED:
             await asyncio.sleep(0.02)
         assert row.job is not None

@@ -35,7 +35,7 @@ from reshape_launcher.leases import Lease, StoredLease
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
 from reshape_sidecar.wire import Observed, Phase
 from tests.integration.test_live_loop import HOST, GiveHalf, running, spec, start
-from tests.support.live_fakes import FakeLauncher
+from tests.support.live_fakes import ONE_PERSON, FakeLauncher
 
 
 class Faulty(FakeLauncher):
@@ -447,7 +447,9 @@ def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             admission = Admission(lambda: daemon.loop.engine.state)
-            watch = asyncio.create_task(inbox.watch(daemon.loop, admission, daemon.control))
+            watch = asyncio.create_task(
+                inbox.watch(daemon.loop, admission, daemon.control, ONE_PERSON)
+            )
             with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
                 other.execute("INSERT INTO inbox (kind, body) VALUES ('submit', ?)", (record,))
             with pytest.raises(ZeroDivisionError):

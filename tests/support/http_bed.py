@@ -16,6 +16,7 @@ from typing import Any
 
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 
+from reshape_controller.access.identities import Identities
 from reshape_controller.core import events as ev
 from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import GpuId, HostId, Job
@@ -109,7 +110,9 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
+async def api(
+    folder: Path, limits: Limits | None = None, identities: Identities | None = None
+) -> AsyncIterator[Api]:
     """A running daemon's inside with four GPUs on the host ``local``."""
     store, launcher = SqliteStore(folder / "store.sqlite"), FakeLauncher()
     await store.open()
@@ -128,9 +131,8 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     control = Control(loop, admission, log_folder, hub.observed, lambda job: "")
     listening = bind("127.0.0.1", 0)
     names = host_names("127.0.0.1")
-    context = Context(
-        control, hub, tokens, lambda: TOKEN, names, Metrics(), TimelineReader(), clock
-    )
+    identities = identities or Identities(lambda: TOKEN)
+    context = Context(control, hub, tokens, identities, names, Metrics(), TimelineReader(), clock)
     server = Server(listening, context)
     await loop.start(effects)
     server.start()

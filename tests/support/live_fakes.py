@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
+from reshape_controller.access.identities import Identities
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.plan import Plan, Snapshot
@@ -33,6 +34,9 @@ from reshape_sidecar.wire import (
     PrepareStage,
     StartKind,
 )
+
+ONE_PERSON = Identities(lambda: "operators-token")
+"""The identities of a daemon without named tokens."""
 
 
 class Nothing:

@@ -138,6 +138,21 @@ SETTINGS = (
         "Kubernetes Lease with which several daemons elect a leader",
         metavar="NAME",
     ),
+    Setting(
+        "job_listing",
+        "all",
+        "jobs whose names and states a user sees: all or own",
+        choices=("all", "own"),
+        metavar="all|own",
+        help="Jobs whose names and states a user sees.",
+    ),
+    Setting(
+        "inserts",
+        None,
+        "identity of everything that is written into the store; default: none is known",
+        metavar="NAME",
+        help="Identity (operator, or the name of a token) of all that is inserted into the store.",
+    ),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting(
         "policy",

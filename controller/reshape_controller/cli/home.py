@@ -6,6 +6,7 @@ address. Never: show a token. State: these files.
 | File | Content |
 |---|---|
 | ``token`` | The operator's token. |
+| ``tokens.json`` | The named tokens of other people, hashed. |
 | ``secret`` | The key from which the tokens of attempts are derived. |
 | ``address.json`` | Where the newest daemon listens or did; its SideCars know that port. |
 | ``boot`` | The machine's boot id at the daemon's last record of it. |
@@ -27,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from reshape_controller.access import token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_sidecar import codec, state_files
 from reshape_sidecar.init import files
@@ -52,7 +54,7 @@ class Home:
 
     folder: Path
     secrets: Path | None = None
-    """Shared folder of ``token`` and ``secret``; None: they are in the home and created here."""
+    """Shared folder of the tokens and ``secret``; None: they are in the home and created here."""
 
     @property
     def store(self) -> Path:
@@ -65,6 +67,10 @@ class Home:
     @property
     def token_file(self) -> Path:
         return (self.secrets or self.folder) / "token"
+
+    @property
+    def named_tokens_file(self) -> Path:
+        return (self.secrets or self.folder) / token_file.FILE_NAME
 
     @property
     def address_file(self) -> Path:

@@ -118,6 +118,8 @@ class JobSpec:
     """Whether a zygote may start its processes."""
     overlap: Shortcut = Shortcut.AUTO
     """Whether the next process may be prepared while the one before trains."""
+    uid: int | None = None
+    """Unix user id of its processes, from its owner's token; None: the daemon's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.http import cluster, jobs, logs, probes, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.connections import BoundedServer, connections_max
-from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
+from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of
 from reshape_controller.http.views import KEY
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -176,11 +176,13 @@ class Server:
         connections: int | None = None,
     ) -> None:
         """``connections``: most that may be open; None: as this process's limit of files allows."""
-        arguments = {"context": context}
         application = tornado.web.Application(
-            [(pattern, handler, arguments) for pattern, handler in routes],
+            [
+                (pattern, handler, {"context": context, "rights": rights_of(pattern)})
+                for pattern, handler in routes
+            ],
             default_handler_class=otherwise,
-            default_handler_args=arguments,
+            default_handler_args={"context": context, "rights": {}},
             log_function=lambda handler: None,
         )
         self._server = BoundedServer(

@@ -6,15 +6,17 @@ writes JSON, and turns errors into ``{code, message, path, hint}``.
 
 from __future__ import annotations
 
-import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import structlog
 import tornado.web
 
+from reshape_controller.access.identities import Identities
+from reshape_controller.access.identity import OPERATOR, Identity, Role
+from reshape_controller.access.rights import Right, Verdict, decide, refusal
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.json_text import to_json
@@ -43,7 +45,7 @@ class Access(Protocol):
     """The values that authorize a request."""
 
     @property
-    def operator_token(self) -> Callable[[], str]: ...
+    def identities(self) -> Identities: ...
 
     @property
     def host_names(self) -> frozenset[str]: ...
@@ -59,8 +61,7 @@ class Context:
     control: Control
     hub: SidecarHub
     tokens: Tokens
-    operator_token: Callable[[], str]
-    """Reads the operator's token, which may change."""
+    identities: Identities
     host_names: frozenset[str]
     """Names by which this daemon may be addressed (Host header without the port)."""
     metrics: Metrics
@@ -76,17 +77,21 @@ class Gate(tornado.web.RequestHandler):
     """Base of all handlers: authorization, and the form of an answer."""
 
     context: Access
+    rights: Mapping[str, Right]
+    """Right that each method of this path needs."""
     body_bytes_max = BODY_BYTES_MAX
+    _identity: Identity | None = None
 
-    def initialize(self, context: Access) -> None:
+    def initialize(self, context: Access, rights: Mapping[str, Right]) -> None:
         self.context = context
+        self.rights = rights
 
     def set_default_headers(self) -> None:
         self.set_header("Server", "reshape")
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         """Refuse a request that is not authorized, or too large. Raises ApiError."""
         self.check_host()
         self.authorize()
@@ -95,13 +100,46 @@ class Gate(tornado.web.RequestHandler):
             message = f"the body has {size} bytes, more than {self.body_bytes_max}"
             raise ApiError(413, ErrorBody("too-large", message))
 
+    def right(self) -> Right | None:
+        """The right that this request needs; None if the path has no such method."""
+        return self.rights.get(self.request.method or "")
+
+    def identify(self) -> Identity | None:
+        """The identity of the bearer token; None without a valid one."""
+        return self.context.identities.of(self.bearer())
+
+    @property
+    def identity(self) -> Identity:
+        """The author of the request, once it is authorized."""
+        assert self._identity is not None
+        return self._identity
+
     def authorize(self) -> None:
-        """Check the operator's token, from the daemon's token file. Raises ApiError."""
-        if not hmac.compare_digest(self.bearer(), self.context.operator_token().encode()):
-            hint = "send the content of the file token in the daemon's home as bearer token"
+        """Decide by the right and the identity's role. Raises ApiError."""
+        right = self.right()
+        self._identity = None if right is Right.OPEN else self.identify()
+        self.obey(self.verdict(right))
+
+    def verdict(self, right: Right | None, owner: str | None = None) -> Verdict:
+        """The decision about this request. ``owner``: user of the job, if it is known."""
+        users_see_all = self.context.identities.users_see_all
+        return decide(right, self._identity, owner, users_see_all=users_see_all)
+
+    def obey(self, verdict: Verdict) -> None:
+        """Raise the ApiError of a refusal."""
+        if verdict is Verdict.UNIDENTIFIED:
             self.set_header("WWW-Authenticate", "Bearer")
-            message = "the token is missing or wrong"
-            raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization", hint))
+            raise self.unidentified()
+        if verdict is Verdict.FORBIDDEN:
+            what = refusal(self.identity, self.right() or Right.OPERATE)
+            hint = "ask an operator (docs/operations.md, Several people)"
+            raise ApiError(403, ErrorBody("forbidden", what, "header Authorization", hint))
+
+    def unidentified(self) -> ApiError:
+        """The error of a request without a valid token."""
+        hint = "send a token of reshape token create, or the file token of the daemon's home"
+        message = "the token is missing, wrong, expired or revoked"
+        return ApiError(401, ErrorBody("unauthorized", message, "header Authorization", hint))
 
     def bearer(self) -> bytes:
         """The bearer token of the request; empty if there is none."""
@@ -172,31 +210,52 @@ class Handler(Gate):
 
     context: Context
 
-    def prepare(self) -> None:
-        """Add the daemon's time, which the machine's clock may differ from. Raises ApiError."""
-        super().prepare()
+    async def prepare(self) -> None:
+        """Add the daemon's time, which the machine's clock may differ from, and check that the job
+        of the path may be asked about. Raises ApiError, UnknownJob, StoreError."""
+        await super().prepare()
         self.set_header("Reshape-Now", f"{self.context.clock.now_s():.3f}")
+        right = self.right()
+        if right is not None and right.about_job and self.identity.role is not Role.OPERATOR:
+            row = await self.row(self.path_args[0])
+            verdict = self.verdict(right, row.user)
+            if verdict is Verdict.HIDDEN:
+                raise unknown_job(self.path_args[0])
+            self.obey(verdict)
+            self.path_args[0] = row.id  # a name may belong to another job in a moment
 
     def user(self) -> str:
-        """The user for whom the operator asks, as the client says; for the history only."""
+        """The author for the history. The operator's token has many authors, so the client says
+        for which of them it asks."""
+        if self.identity is not OPERATOR:
+            return self.identity.name
         name = self.request.headers.get("Reshape-User", "")
-        return printable(name)[:NAME_LENGTH_MAX] or "operator"
+        return printable(name)[:NAME_LENGTH_MAX] or OPERATOR.name
+
+    def owns(self, row: JobRow) -> bool:
+        """Whether all of the job may be shown to the author of this request."""
+        return self.verdict(Right.READ_JOB, row.user) is Verdict.ALLOWED
 
     async def row(self, key: str) -> JobRow:
         """The job with this id or name. Raises UnknownJob."""
         row = await self.context.control.store.job(key)
         if row is None:
-            raise UnknownJob(f"unknown job {key!r}")
+            raise unknown_job(key)
         return row
 
 
 class NotFound(Gate):
     """Handles every path that is no route."""
 
-    async def prepare(self) -> None:  # type: ignore[override]
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         body = ErrorBody("not-found", f"unknown path {self.request.path}", "", "/v1/openapi.json")
         raise ApiError(404, body)
+
+
+def unknown_job(key: str) -> UnknownJob:
+    """The error for a job that does not exist, and for one that the author may not see."""
+    return UnknownJob(f"unknown job {key!r}")
 
 
 def body_text(body: bytes) -> str:

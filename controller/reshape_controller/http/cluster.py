@@ -5,8 +5,10 @@ Does: parse, call ``Control`` or the store, render.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from reshape_controller.access.rights import lists_all
 from reshape_controller.core.model import HostId
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_json
 from reshape_controller.http.errors import unavailable
@@ -41,17 +43,29 @@ class Profiles(Handler):
         self.answer(ProfilesRecorded(recorded, same))
 
 
-async def _gpus(store: Store) -> tuple[GpuView, ...]:
+async def _gpus(store: Store, user: str | None = None) -> tuple[GpuView, ...]:
+    """The views of all GPUs. ``user``: jobs of others have no name there; None: all have."""
     gpus, hosts = await store.gpus(), {host.id: host for host in await store.hosts()}
     keys = {key: None for gpu in gpus for key in (gpu.owner, gpu.promised_to) if key}
     rows = [await store.job(key) for key in keys]
-    names: dict[str, str] = {row.id: row.name for row in rows if row is not None}
-    return tuple(gpu_view(gpu, hosts.get(gpu.host), names) for gpu in gpus)
+    found = [row for row in rows if row is not None and user in (None, row.user)]
+    names: dict[str, str] = {row.id: row.name for row in found}
+    views = tuple(gpu_view(gpu, hosts.get(gpu.host), names) for gpu in gpus)
+    return views if user is None else tuple(_without_others(view, names) for view in views)
+
+
+def _without_others(view: GpuView, names: Mapping[str, str]) -> GpuView:
+    """The view without ids of jobs that are not in ``names``; a reason can have one in its text."""
+    owner = view.owner if view.owner in names else None
+    promised_to = view.promised_to if view.promised_to in names else None
+    return replace(view, owner=owner, promised_to=promised_to, reason="")
 
 
 class Gpus(Handler):
     async def get(self) -> None:
-        found = await _gpus(self.context.control.store)
+        everything = lists_all(self.identity, self.context.identities.users_see_all)
+        user = None if everything else self.identity.name
+        found = await _gpus(self.context.control.store, user)
         self.answer(GpuList(found, self.context.containment.hold.value))
 
 
@@ -128,9 +142,6 @@ class StatusPage(Handler):
 
 class Healthz(Gate):
     """GET: the process answers. The only path that needs no token; it shows nothing else."""
-
-    def authorize(self) -> None:
-        """Let every request pass: no token is needed."""
 
     def get(self) -> None:
         self.answer(Health("ok"))

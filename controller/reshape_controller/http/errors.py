@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.access.submission import Denied
 from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
 from reshape_controller.core.model import FieldError
 from reshape_controller.live.control import Conflict, NotReady, Refused
@@ -69,7 +70,7 @@ def api_error(error: Exception) -> ApiError | None:
     match error:
         case ApiError():
             return error
-        case Refused() | RecordInvalid():
+        case Refused() | RecordInvalid() | Denied():
             return rejected(error.errors)
         case ProfileError():
             hint = "docs/policies.md describes the format of profiles"

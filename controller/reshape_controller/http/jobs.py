@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reshape_controller.access.rights import lists_all
+from reshape_controller.access.submission import owned
 from reshape_controller.core.model import JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
-from reshape_controller.http.errors import bad_request
-from reshape_controller.http.render import decision_view, job_view, jobs_in
+from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
+from reshape_controller.http.render import decision_view, job_view, jobs_in, public_view
 from reshape_controller.http.views import (
     Decisions,
     EventView,
@@ -26,8 +28,11 @@ class JobHandler(Handler):
     """Base of the handlers that show jobs."""
 
     def view(self, row: JobRow) -> JobView:
-        """The view of a row, with its SideCar's newest report and its container's problem."""
+        """The view of a row, with its SideCar's newest report and its container's problem; only
+        the public part of it if the job belongs to another user."""
         control = self.context.control
+        if not self.owns(row):
+            return public_view(job_view(row))
         if row.job is None or not row.job.attempt:
             return job_view(row)
         folder = control.log_folder(row.job)
@@ -43,7 +48,7 @@ class Jobs(JobHandler):
         kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip()
         parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
         spec = parse(body_text(self.request.body))
-        spec = replace(spec, user=spec.user or self.user())
+        spec = owned(spec, self.identity, self.context.identities.uid_of, self.user())
         job = await self.context.control.submit(spec)
         self.set_header("Location", f"/v1/jobs/{job}")
         self.answer(self.view(await self.row(job)), 201)
@@ -53,10 +58,20 @@ class Jobs(JobHandler):
             limit=self.count("limit", 100, 1, LIMIT_MAX),
             after=self.get_query_argument("after", None),
             states=self._states(),
-            user=self.get_query_argument("user", None),
+            user=self._user(),
         )
         views = tuple(replace(self.view(row), evaluations=()) for row in page.rows)
         self.answer(JobPage(views, page.total, page.next_after))
+
+    def _user(self) -> str | None:
+        """The user whose jobs are listed; None: all users."""
+        asked = self.get_query_argument("user", None)
+        if lists_all(self.identity, self.context.identities.users_see_all):
+            return asked
+        if asked not in (None, self.identity.name):
+            what = f"{self.identity.name} sees only jobs of {self.identity.name}"
+            raise ApiError(403, ErrorBody("forbidden", what, "query user", "leave it out"))
+        return self.identity.name
 
     def _states(self) -> tuple[JobState, ...]:
         names = [n for text in self.get_query_arguments("state") for n in text.split(",") if n]

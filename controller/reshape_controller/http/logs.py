@@ -80,6 +80,7 @@ class JobLogs(Handler):
             if chunk is not None:
                 attempt, start = chunk.attempt, chunk.next
             await asyncio.sleep(POLL_S)
+            self.authorize()  # the token may be revoked meanwhile
         if chunk is None:
             if wait_s == 0 or ended:
                 raise _no_log(row, name, self._folder(row))

@@ -13,6 +13,7 @@ import types
 import typing
 from typing import Any
 
+from reshape_controller.access.rights import Right
 from reshape_sidecar import codec
 
 DISTRIBUTION = "reshape-gpu"
@@ -25,6 +26,7 @@ class Operation:
     method: str
     path: str
     summary: str
+    right: Right
     answer: type | None = None
     """Type of the answer's JSON body; None for another body."""
     body: str = ""
@@ -67,7 +69,7 @@ def document(operations: tuple[Operation, ...], error: type) -> dict[str, Any]:
             }
         if operation.deprecated:
             entry["deprecated"] = True
-        if operation.path == "/healthz":
+        if operation.right is Right.OPEN:
             entry["security"] = []
         paths.setdefault(operation.path, {})[operation.method] = entry
     return {

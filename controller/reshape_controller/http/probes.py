@@ -6,9 +6,10 @@ should connect here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from reshape_controller.access.identities import Identities
+from reshape_controller.access.rights import Right
 from reshape_controller.http.base import Gate
 from reshape_controller.http.errors import ApiError, ErrorBody
 from reshape_controller.http.metrics import Metrics
@@ -21,7 +22,7 @@ from reshape_controller.live.leadership import Leadership
 class StandbyContext:
     """The objects that the handlers of a standby use."""
 
-    operator_token: Callable[[], str]
+    identities: Identities
     host_names: frozenset[str]
     metrics: Metrics
     leadership: Leadership
@@ -30,8 +31,9 @@ class StandbyContext:
 class Alive(Gate):
     """GET: the process answers. Its node asks without a token, under any host name."""
 
-    def authorize(self) -> None:
-        """Let every request pass: no token is needed."""
+    def right(self) -> Right:
+        """No token is needed."""
+        return Right.OPEN
 
     def check_host(self) -> None:
         """Let every host name pass."""
@@ -72,8 +74,8 @@ class Standby(Gate):
 
     context: StandbyContext
 
-    async def prepare(self) -> None:  # type: ignore[override]
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         hint = "ask the leader"
         raise ApiError(503, ErrorBody("standby", _reason(self.context.leadership), "", hint))
 
@@ -81,8 +83,8 @@ class Standby(Gate):
 class PodsStandby(Alive):
     """Handles every other path for pods; the error names no leader, and a SideCar asks again."""
 
-    async def prepare(self) -> None:  # type: ignore[override]
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         raise ApiError(503, ErrorBody("standby", "this controller is a standby"))
 
 

@@ -68,6 +68,19 @@ def job_view(
     return view
 
 
+PUBLIC_FIELDS = (
+    *("id", "name", "user", "state", "stage", "seq", "submitted_at_s", "initialized_at_s"),
+    *("started_at_s", "finished_at_s", "host", "gpus", "size", "optional_gpus", "pinned"),
+    *("priority", "preemptions", "served", "served_until_s"),
+)
+"""Fields of a job that other users see."""
+
+
+def public_view(view: JobView) -> JobView:
+    """The part of a view for other users; its other fields are as if nothing were known."""
+    return JobView(**{name: getattr(view, name) for name in PUBLIC_FIELDS}, reason="")
+
+
 def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:
     """The view of a GPU; ``names`` has the names of jobs by id."""
     return GpuView(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from reshape_controller.access.rights import Right
 from reshape_controller.http import views
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ErrorBody
@@ -16,16 +19,31 @@ OPERATIONS = (
         "post",
         "/v1/sidecar/{job}/{attempt}",
         "Exchange observed and desired state (SideCars only; bearer is the attempt's token)",
+        Right.REPORT,
         body="reshape_sidecar.wire.Observed",
         query=("wait_s", "worker"),
     ),
-    Operation("post", "/v1/jobs", "Submit a job", JobView, body="a job record", success=201),
     Operation(
-        "get", "/v1/jobs", "List jobs", views.JobPage, query=("limit", "after", "state", "user")
+        "post", "/v1/jobs", "Submit a job", Right.SUBMIT, JobView, body="a job record", success=201
     ),
-    Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", JobView),
+    Operation(
+        "get",
+        "/v1/jobs",
+        "List jobs",
+        Right.LIST,
+        views.JobPage,
+        query=("limit", "after", "state", "user"),
+    ),
+    Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", Right.SEE_JOB, JobView),
     *(
-        Operation("post", f"/v1/jobs/{{key}}/{action}", summary, JobView, deprecated=deprecated)
+        Operation(
+            "post",
+            f"/v1/jobs/{{key}}/{action}",
+            summary,
+            Right.CHANGE_JOB,
+            JobView,
+            deprecated=deprecated,
+        )
         for action, summary, deprecated in (
             ("cancel", "Cancel a job", False),
             ("pause", "Pause a job: save a checkpoint and release its GPUs", False),
@@ -37,14 +55,23 @@ OPERATIONS = (
         "post",
         "/v1/jobs/{key}/pin",
         "Fix a job's GPU count, or (null) allow all its GPU counts again",
+        Right.PIN_JOB,
         JobView,
         body='{"size": N} or {"size": null}',
     ),
-    Operation("get", "/v1/jobs/{key}/history", "History of a job", views.History, query=("limit",)),
+    Operation(
+        "get",
+        "/v1/jobs/{key}/history",
+        "History of a job",
+        Right.READ_JOB,
+        views.History,
+        query=("limit",),
+    ),
     Operation(
         "get",
         "/v1/jobs/{key}/decisions",
         "Decisions about a job, with the options compared",
+        Right.READ_JOB,
         views.Decisions,
         query=("limit",),
     ),
@@ -52,39 +79,80 @@ OPERATIONS = (
         "get",
         "/v1/jobs/{key}/logs",
         "A log file: its tail, or bytes from an offset; can wait for more",
+        Right.READ_JOB,
         query=("file", "tail", "offset", "attempt", "wait_s"),
     ),
-    Operation("get", "/v1/gpus", "List GPUs", views.GpuList),
-    Operation("post", "/v1/gpus/{gpu}/clear", "Return a quarantined GPU to use", views.GpuView),
-    Operation("get", "/v1/hosts", "List hosts", views.HostList),
-    Operation("post", "/v1/hosts/{host}/drain", "Drain a host: its jobs save and leave", HostView),
-    Operation("post", "/v1/hosts/{host}/undrain", "Let jobs start on a host again", HostView),
+    Operation("get", "/v1/gpus", "List GPUs", Right.LOOK, views.GpuList),
+    Operation(
+        "post",
+        "/v1/gpus/{gpu}/clear",
+        "Return a quarantined GPU to use",
+        Right.OPERATE,
+        views.GpuView,
+    ),
+    Operation("get", "/v1/hosts", "List hosts", Right.LOOK, views.HostList),
+    Operation(
+        "post",
+        "/v1/hosts/{host}/drain",
+        "Drain a host: its jobs save and leave",
+        Right.OPERATE,
+        HostView,
+    ),
+    Operation(
+        "post",
+        "/v1/hosts/{host}/undrain",
+        "Let jobs start on a host again",
+        Right.OPERATE,
+        HostView,
+    ),
     Operation(
         "get",
         "/v1/profiles",
         "Profiles of job types: as recorded, and as learned from running jobs",
+        Right.LOOK,
         views.ProfileList,
     ),
     Operation(
         "post",
         "/v1/profiles",
         "Record profiles; each replaces the recorded profile of its job type",
+        Right.OPERATE,
         views.ProfilesRecorded,
         body='{"profile": [...]}, as in a file of profiles',
     ),
-    Operation("get", "/v1/timeline", "GPUs and jobs over time", Timeline, query=("from_s",)),
+    Operation(
+        "get", "/v1/timeline", "GPUs and jobs over time", Right.SEE_ALL, Timeline, query=("from_s",)
+    ),
     Operation(
         "get",
         "/v1/state",
         "The controller's state, for replay --from-live of the same version",
+        Right.OPERATE,
         views.StateView,
     ),
-    Operation("get", "/v1/openapi.json", "This document", dict),
-    Operation("get", "/metrics", "Prometheus figures"),
-    Operation("get", "/v1/status", "Role and readiness of the daemon", views.Status),
-    Operation("get", "/healthz", "The process answers (no token needed)", views.Health),
-    Operation("get", "/readyz", "The daemon accepts requests", views.Health),
+    Operation("get", "/v1/openapi.json", "This document", Right.LOOK, dict),
+    Operation("get", "/metrics", "Prometheus figures", Right.SCRAPE),
+    Operation("get", "/v1/status", "Role and readiness of the daemon", Right.LOOK, views.Status),
+    Operation("get", "/healthz", "The process answers (no token needed)", Right.OPEN, views.Health),
+    Operation("get", "/readyz", "The daemon accepts requests", Right.SCRAPE, views.Health),
 )
+
+
+def rights_of(pattern: str) -> dict[str, Right]:
+    """The right of each method of the paths that ``pattern`` matches, for example
+    ``{"GET": Right.LIST}``; empty if no operation describes them."""
+    return {
+        operation.method.upper(): operation.right
+        for operation in OPERATIONS
+        if re.fullmatch(pattern, _PART.sub(_example, operation.path))
+    }
+
+
+_PART = re.compile(r"\{(\w+)\}")
+
+
+def _example(part: re.Match[str]) -> str:
+    return "1" if part[1] == "attempt" else "x"
 
 
 class OpenApi(Handler):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+from reshape_controller.access.identity import Identity, Role
 from reshape_controller.http.base import Handler, body_text
 from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
 from reshape_controller.live.sidecar_hub import HOLD_MAX_S
@@ -29,14 +30,19 @@ class SideCar(Handler):
 
     _exchange: asyncio.Task[Desired | None] | None = None
 
-    def authorize(self) -> None:
+    def identify(self) -> Identity | None:
         job, attempt = self.path_args
         token = self.bearer().decode("utf-8", errors="replace")
+        if not self.context.tokens.valid(job, int(attempt), token, self._worker()):
+            return None
+        return Identity(f"{job}/{attempt}", Role.SIDECAR)
+
+    def unidentified(self) -> ApiError:
+        job, attempt = self.path_args
         worker = self._worker()
-        if not self.context.tokens.valid(job, int(attempt), token, worker):
-            whose = f"worker {worker} of attempt" if worker else "attempt"
-            message = f"the token does not belong to {whose} {attempt} of job {job}"
-            raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
+        whose = f"worker {worker} of attempt" if worker else "attempt"
+        message = f"the token does not belong to {whose} {attempt} of job {job}"
+        return ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
 
     async def post(self, job: str, attempt: str) -> None:
         observed = codec.loads(Observed, body_text(self.request.body))

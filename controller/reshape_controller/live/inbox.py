@@ -13,8 +13,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from reshape_controller.access.identities import Identities
+from reshape_controller.access.identity import OPERATOR, Role
+from reshape_controller.access.rights import Right, Verdict, decide, refusal
+from reshape_controller.access.submission import Denied, owned
 from reshape_controller.core import events as ev
-from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.errors import ReshapeError, UnknownJob
 from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.control import Conflict, Control, NotReady
@@ -35,6 +39,10 @@ REQUESTS_MAX = 100
 log = structlog.get_logger("reshape.inbox")
 
 
+class RequestForbidden(ReshapeError):
+    """The author of an insert may not do this."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Submission:
     """A record on its way into the log."""
@@ -46,7 +54,7 @@ class _Submission:
     """Record whose name Admission reserves until the append."""
 
 
-async def watch(loop: Loop, admission: Admission, control: Control) -> None:
+async def watch(loop: Loop, admission: Admission, control: Control, identities: Identities) -> None:
     """Carry out requests until cancelled. Raises Fenced."""
     clock, deferred = asyncio.get_running_loop().time, ""
     while True:
@@ -54,7 +62,7 @@ async def watch(loop: Loop, admission: Admission, control: Control) -> None:
         try:
             items = await loop.store.requests(REQUESTS_MAX)
             loop.journal.on_success()
-            await _take(loop, admission, control, items)
+            await _take(loop, admission, control, identities, items)
             deferred = ""
             if len(items) == REQUESTS_MAX:
                 continue  # more are waiting
@@ -71,20 +79,24 @@ async def watch(loop: Loop, admission: Admission, control: Control) -> None:
 
 
 async def _take(
-    loop: Loop, admission: Admission, control: Control, items: tuple[InboxItem, ...]
+    loop: Loop,
+    admission: Admission,
+    control: Control,
+    identities: Identities,
+    items: tuple[InboxItem, ...],
 ) -> None:
     """Carry out items in order; records between two requests share an append."""
     entries: list[_Submission] = []
     try:
         for item in items:
             if item.kind == RequestKind.SUBMIT:
-                entries.append(await _entry(loop, admission, item))
+                entries.append(await _entry(loop, admission, identities, item))
                 continue
             await _commit(loop, admission, entries)
-            refusal = await _refusal(control, item)
-            if refusal:
+            why = await _refusal(control, identities, item)
+            if why:
                 await loop.journal.check_fence()  # a new leader may be able to carry it out
-                await loop.store.refuse(item.id, refusal)
+                await loop.store.refuse(item.id, why)
             else:
                 await loop.store.acknowledge((item.id,))
         await _commit(loop, admission, entries)
@@ -92,21 +104,38 @@ async def _take(
         _release_names(admission, entries)
 
 
-async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Submission:
+async def _entry(
+    loop: Loop, admission: Admission, identities: Identities, item: InboxItem
+) -> _Submission:
     """Parse and admit a submitted record. Raises StoreError, NotReady."""
     try:
-        spec = from_json(item.body)
+        spec = _owned(from_json(item.body), identities)
         job = job_id(spec.name, item.id)
         if await _is_in_log(loop, job):
             return _Submission(item.id, None)
         admission.admit(spec)
-    except (RecordInvalid, Refused) as error:
-        return await _rejection(loop, item, error.errors)
+    except (RecordInvalid, Refused, Denied) as error:
+        return await _rejection(loop, identities, item, error.errors)
     return _Submission(item.id, ev.JobSubmitted(job, spec), spec)
 
 
-async def _rejection(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> _Submission:
-    name, user = _author(item.body)
+def _owned(spec: JobSpec, identities: Identities) -> JobSpec:
+    """The record with its owner and uid. Raises Denied."""
+    identity = identities.of_insert(spec.user)
+    if identity.is_unverified and identities.uses_uids:
+        what = "jobs run under their users' uids here, and nothing proves the user of an insert"
+        raise Denied((FieldError("user", what, "submit it with a token, or set inserts"),))
+    if identity is OPERATOR and not spec.user:
+        return spec
+    return owned(spec, identity, identities.uid_of)
+
+
+async def _rejection(
+    loop: Loop, identities: Identities, item: InboxItem, errors: tuple[FieldError, ...]
+) -> _Submission:
+    name, claim = _author(item.body)
+    identity = identities.of_insert(claim)
+    user = claim if identity.role is Role.OPERATOR else identity.name
     job = job_id(name, item.id)
     if await _is_in_log(loop, job):
         return _Submission(item.id, None)
@@ -147,10 +176,10 @@ async def _is_in_log(loop: Loop, job: JobId) -> bool:
     return row is not None and row.id == job
 
 
-async def _refusal(control: Control, item: InboxItem) -> str:
+async def _refusal(control: Control, identities: Identities, item: InboxItem) -> str:
     """Carry out a request; return why it was refused, or nothing. Raises StoreError, NotReady."""
     try:
-        await _carry_out(control, item)
+        await _carry_out(control, identities, item)
     except (StoreError, NotReady):
         raise
     except Conflict as error:
@@ -167,12 +196,46 @@ def _logged(item: InboxItem, error: str) -> str:
     return error
 
 
-async def _carry_out(control: Control, item: InboxItem) -> None:
+_RIGHTS = {
+    RequestKind.CANCEL: Right.CHANGE_JOB,
+    RequestKind.HALT: Right.CHANGE_JOB,
+    RequestKind.RESUME: Right.CHANGE_JOB,
+    RequestKind.PIN: Right.PIN_JOB,
+    RequestKind.DRAIN: Right.OPERATE,
+    RequestKind.UNDRAIN: Right.OPERATE,
+    RequestKind.CLEAR: Right.OPERATE,
+    RequestKind.PROFILE: Right.OPERATE,
+}
+
+
+async def _authorized(
+    control: Control, identities: Identities, kind: RequestKind, claim: str, job: str
+) -> str:
+    """Return the author of a request, for the history. Raises RequestForbidden, UnknownJob."""
+    identity, right = identities.of_insert(claim), _RIGHTS[kind]
+    if identity.role is Role.OPERATOR:
+        return claim
+    owner = None
+    if right.about_job:
+        row = await control.store.job(job)
+        if row is None:
+            raise UnknownJob(f"unknown job {job!r}")
+        owner = row.user
+    verdict = decide(right, identity, owner, users_see_all=identities.users_see_all)
+    if verdict is Verdict.HIDDEN:
+        raise UnknownJob(f"unknown job {job!r}")
+    if verdict is not Verdict.ALLOWED:
+        raise RequestForbidden(refusal(identity, right))
+    return identity.name
+
+
+async def _carry_out(control: Control, identities: Identities, item: InboxItem) -> None:
     kind = _kind(item.kind)
     body = load_json(item.body)
     if not isinstance(body, dict):
         raise ValueError("the body is not an object")
-    user = _user(body.get("user"))
+    claim, job = _user(body.get("user")), str(body.get("job"))
+    user = await _authorized(control, identities, kind, claim, job)
     match kind:
         case RequestKind.CANCEL:
             await control.cancel(str(body["job"]), user)

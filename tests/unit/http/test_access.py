@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from reshape_controller.access.rights import Right
 from reshape_controller.http.app import ROUTES, CannotListen, bind
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate
-from reshape_controller.http.cluster import Healthz
+from reshape_controller.http.routes import rights_of
 from tests.support.http_bed import RECORD, TOKEN, Api, api
 
 
@@ -55,13 +56,14 @@ def test_without_the_right_token_nothing_is_told(tmp_path: Path, token: str | No
 
 
 def test_every_route_but_healthz_asks_for_a_token() -> None:
-    open_to_all = [
-        handler
-        for _, handler in ROUTES
-        if "authorize" in handler.__dict__ and handler is not Healthz
-    ]
-    assert [handler.__name__ for handler in open_to_all] == ["SideCar"], "it has tokens of its own"
-    assert all(issubclass(handler, Gate) for _, handler in ROUTES)
+    handlers = [handler for _, handler in ROUTES]
+    own_tokens = [handler.__name__ for handler in handlers if "identify" in handler.__dict__]
+    assert own_tokens == ["SideCar"], "each attempt has a token of its own"
+    decides = ("prepare", "authorize", "verdict", "obey", "right")
+    assert not [h.__name__ for h in handlers for name in decides if name in h.__dict__]
+    opened = [pattern for pattern, _ in ROUTES if Right.OPEN in rights_of(pattern).values()]
+    assert opened == ["/healthz"]
+    assert all(issubclass(handler, Gate) for handler in handlers)
 
 
 def test_health_needs_no_token_and_tells_nothing_else(tmp_path: Path) -> None:

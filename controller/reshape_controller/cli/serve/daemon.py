@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
 
 import structlog
@@ -68,6 +69,7 @@ class Daemon:
         self._containment = backend.containment()
         self._settings, self._store, self._hosts = settings, store, backend.hosts
         self._tokens = Tokens(settings.home.secret())
+        self._identities = settings.identities()
         clock = self._clock = WallClock()
         self._loop = Loop(
             store,
@@ -108,7 +110,7 @@ class Daemon:
             control=self._control,
             hub=self._hub,
             tokens=self._tokens,
-            operator_token=self._settings.home.current_token(),
+            identities=self._identities,
             host_names=host_names(self._settings.address),
             metrics=Metrics(),
             timeline=TimelineReader(),
@@ -137,7 +139,7 @@ class Daemon:
                 ("loop", self._loop.run()),
                 ("watch", self._effects.watch(lambda: self._loop.engine)),
                 ("hosts", self._hosts.watch(self._loop)),
-                ("inbox", inbox.watch(self._loop, self._admission, self._control)),
+                ("inbox", self._watch_inbox()),
                 ("fence", self._fenced()),
                 ("behind", self._hub.behind()),
             )
@@ -155,6 +157,9 @@ class Daemon:
         finally:
             begun.cancel()
             await self._end(servers, [*tasks, begun])
+
+    def _watch_inbox(self) -> Coroutine[None, None, None]:
+        return inbox.watch(self._loop, self._admission, self._control, self._identities)
 
     async def _begin(self, servers: tuple[Server, ...]) -> None:
         await self._add_profiles()

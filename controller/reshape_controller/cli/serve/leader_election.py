@@ -108,7 +108,7 @@ async def _standing_by(
 ) -> AsyncIterator[None]:
     """Answer as a standby on both sockets, which stay open for the daemon."""
     names = host_names(settings.address)
-    context = probes.StandbyContext(settings.home.current_token(), names, Metrics(), leadership)
+    context = probes.StandbyContext(settings.identities(), names, Metrics(), leadership)
     servers = [Server(people.dup(), context, STANDBY_ROUTES, probes.Standby)]
     if pods is not None:
         found = Server(pods.dup(), context, STANDBY_SIDECAR_ROUTES, probes.PodsStandby)

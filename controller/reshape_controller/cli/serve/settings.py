@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from reshape_controller.access import token_file
+from reshape_controller.access.identities import Identities
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
@@ -67,6 +69,19 @@ class DaemonSettings:
     """None: the local launcher."""
     lease: str | None = None
     """Name of the lease for leader election; None: this daemon is the only one."""
+    users_see_all: bool = True
+    """Whether a user sees the names and states of the jobs of others."""
+    inserts: str | None = None
+    """Name of the identity that writes into the store; None: none is known."""
+
+    def identities(self) -> Identities:
+        """Return the identities of this home, which follow its files. Raises CliError."""
+        return Identities(
+            self.home.current_token(),
+            token_file.follow(self.home.named_tokens_file),
+            users_see_all=self.users_see_all,
+            inserts=self.inserts,
+        )
 
     def backend(self) -> Backend:
         """Return the launcher of this home with its hosts. Raises CliError."""

@@ -56,6 +56,8 @@ from reshape_sidecar.wire import Shortcut
     "sidecar_bind",
     "sidecar_url",
     "lease",
+    "job_listing",
+    "inserts",
     "preset",
     "policy",
     "mechanism",
@@ -130,6 +132,8 @@ def checked(config: Config) -> DaemonSettings:
         limits=LOCAL if kubernetes is None else KUBERNETES,
         kubernetes=kubernetes,
         lease=lease_name(config, store),
+        users_see_all=config.text("job_listing") != "own",
+        inserts=config.text("inserts"),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 

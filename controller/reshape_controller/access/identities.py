@@ -1,0 +1,77 @@
+"""Which identity a bearer token belongs to."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+
+from reshape_controller.access.identity import OPERATOR, Identity, Role, unverified
+from reshape_controller.access.token_file import NamedToken, TokenFile, TokenFileError, digest
+
+
+class Identities:
+    """One per daemon. Both readers follow their files, so a revocation holds at once."""
+
+    def __init__(
+        self,
+        operator_token: Callable[[], str],
+        named: Callable[[], TokenFile | None] = TokenFile,
+        *,
+        now_s: Callable[[], float] = time.time,
+        users_see_all: bool = True,
+        inserts: str | None = None,
+    ) -> None:
+        """``named``: gives None while the file of tokens cannot be read. ``inserts``: name of the
+        identity that writes into the store; None: none is known."""
+        self._operator_token = operator_token
+        self._named = named
+        self._now_s = now_s
+        self._inserts = inserts
+        self.users_see_all = users_see_all
+
+    def of(self, bearer: bytes) -> Identity | None:
+        """The identity of a token; None if it is wrong, expired or revoked."""
+        if hmac.compare_digest(bearer, self._operator_token().encode()):
+            return OPERATOR
+        wanted, now_s = digest(bearer), self._now_s()
+        for token in self._tokens():
+            # A digest leaks nothing by the time that its comparison takes.
+            if token.sha256 == wanted and token.valid_at(now_s):
+                return token.identity
+        return None
+
+    def uid_of(self, name: str) -> int | None:
+        """Uid of a user's jobs; None: the daemon's own. Raises TokenFileError."""
+        if self._named() is None:
+            what = f"the file of tokens cannot be read, so the uid of {name}'s jobs is not known"
+            raise TokenFileError(what, "see the daemon's log")
+        identity = self._by_name(name)
+        return identity.uid if identity is not None else None
+
+    def of_insert(self, claim: str) -> Identity:
+        """The identity of a request that was written into the store.
+
+        ``claim``: the user that it names. While no user has a token, the operator is the only
+        person.
+        """
+        if self._inserts is not None:
+            return self._by_name(self._inserts) or unverified(claim)
+        shared = self._named() is None or any(t.role is Role.USER for t in self._tokens())
+        return unverified(claim) if shared else OPERATOR
+
+    def _by_name(self, name: str) -> Identity | None:
+        if name == OPERATOR.name:
+            return OPERATOR
+        now_s = self._now_s()
+        valid = (t for t in self._tokens() if t.name == name and t.valid_at(now_s))
+        return next((token.identity for token in valid), None)
+
+    def _tokens(self) -> tuple[NamedToken, ...]:
+        found = self._named()
+        return found.tokens if found is not None else ()
+
+    @property
+    def uses_uids(self) -> bool:
+        """Whether a user's jobs run under a uid of their own."""
+        return any(token.uid is not None for token in self._tokens())

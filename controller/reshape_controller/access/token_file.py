@@ -1,0 +1,184 @@
+"""The file of named tokens: ``tokens.json``, beside the operator's token.
+
+Does: keep the SHA-256 of each token with its role, caps and expiry; follow the file as it changes.
+A token is random and long, so a plain hash at rest is enough. Never: keep a token itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from reshape_controller.access.identity import OPERATOR_NAME, UNVERIFIED, Caps, Identity, Role
+from reshape_controller.core.errors import ReshapeError
+from reshape_sidecar import codec, durable, state_files
+
+FILE_NAME = "tokens.json"
+PREFIX = "reshape_"
+"""Begins each named token, so that a search for secrets finds one that was written down."""
+SECRET_BYTES = 32
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+RESERVED = (OPERATOR_NAME, UNVERIFIED, "unknown")
+
+log = structlog.get_logger("reshape.access")
+
+
+class TokenFileError(ReshapeError):
+    """The file of tokens, or a request about it, is refused. ``remedy`` says what to do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class NamedToken:
+    """A token of an identity. An identity has several while one replaces another."""
+
+    name: str
+    role: Role
+    sha256: str
+    created_at_s: float
+    expires_at_s: float | None = None
+    """None: it does not expire."""
+    uid: int | None = None
+    priority: int = 0
+    pin: bool = True
+    may_restart: bool = True
+
+    @property
+    def identity(self) -> Identity:
+        caps = Caps(self.priority, self.pin, self.may_restart)
+        return Identity(self.name, self.role, self.uid, caps)
+
+    def valid_at(self, now_s: float) -> bool:
+        return self.expires_at_s is None or now_s < self.expires_at_s
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """All named tokens."""
+
+    tokens: tuple[NamedToken, ...] = ()
+
+    def of(self, name: str) -> tuple[NamedToken, ...]:
+        """The tokens of an identity, oldest first."""
+        return tuple(token for token in self.tokens if token.name == name)
+
+    def created(self, token: NamedToken) -> TokenFile:
+        """Add the first token of an identity. Raises TokenFileError."""
+        if not NAME.fullmatch(token.name) or token.name in RESERVED:
+            what = f"{token.name!r:.80} cannot be the name of a token"
+            remedy = f"use at most 63 letters, digits and . _ @ -, but none of {RESERVED}"
+            raise TokenFileError(what, remedy)
+        others = self.without_expired(token.created_at_s)
+        if others.of(token.name):
+            remedy = f"replace it: reshape token rotate {token.name}; or revoke it first"
+            raise TokenFileError(f"{token.name} has a token already", remedy)
+        return TokenFile((*others.tokens, token))
+
+    def rotated(self, name: str, sha256: str, now_s: float, overlap_s: float) -> TokenFile:
+        """Add a token to an identity, and end the others after ``overlap_s``.
+
+        Raises TokenFileError.
+        """
+        *_, newest = self._known(name)
+        end_s = now_s + overlap_s
+        lifetime_s = None
+        if newest.expires_at_s is not None:
+            lifetime_s = newest.expires_at_s - newest.created_at_s
+        found = tuple(
+            replace(token, expires_at_s=min(end_s, token.expires_at_s or end_s))
+            if token.name == name
+            else token
+            for token in self.tokens
+        )
+        expires_at_s = None if lifetime_s is None else now_s + lifetime_s
+        added = replace(newest, sha256=sha256, created_at_s=now_s, expires_at_s=expires_at_s)
+        return TokenFile((*found, added)).without_expired(now_s)
+
+    def revoked(self, name: str) -> TokenFile:
+        """Remove every token of an identity. Raises TokenFileError."""
+        gone = self._known(name)
+        return TokenFile(tuple(token for token in self.tokens if token not in gone))
+
+    def without_expired(self, now_s: float) -> TokenFile:
+        return TokenFile(tuple(token for token in self.tokens if token.valid_at(now_s)))
+
+    def _known(self, name: str) -> tuple[NamedToken, ...]:
+        found = self.of(name)
+        if not found:
+            known = ", ".join(dict.fromkeys(token.name for token in self.tokens)) or "none"
+            remedy = f"reshape token list shows them: {known}"
+            raise TokenFileError(f"{name!r:.80} has no token", remedy)
+        return found
+
+
+def new_token() -> str:
+    """Draw a token."""
+    return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+
+def digest(token: bytes) -> str:
+    """Return a token's form at rest."""
+    return hashlib.sha256(token).hexdigest()
+
+
+def read(path: Path) -> TokenFile:
+    """Read the file; it is empty if it does not exist. Raises TokenFileError."""
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & 0o022:
+            raise TokenFileError("other users can write the file of tokens", f"chmod 600 {path}")
+        found = state_files.read(TokenFile, path)
+    except FileNotFoundError:
+        return TokenFile()
+    except OSError as error:
+        what = f"the file of tokens cannot be read: {error.strerror}"
+        raise TokenFileError(what, f"check {path}") from None
+    if isinstance(found, state_files.Torn):
+        raise TokenFileError(str(found), "restore the file, or remove it and create new tokens")
+    return found or TokenFile()
+
+
+def write(path: Path, tokens: TokenFile) -> None:
+    """Replace the file. Raises TokenFileError."""
+    try:
+        durable.write_whole(path, f"{codec.dumps(tokens)}\n".encode())
+    except OSError as error:
+        what = f"the file of tokens cannot be written: {error.strerror}"
+        remedy = f"write {path} where you keep the secrets of all controllers"
+        raise TokenFileError(what, remedy) from None
+
+
+def follow(path: Path) -> Callable[[], TokenFile | None]:
+    """Return a reader that follows the file: a change holds from the next request on.
+
+    It returns None while the file cannot be read. No named token is valid then, because the file
+    may revoke it.
+    """
+    found: TokenFile | None = TokenFile()
+    version: state_files.Version | None = None
+    problem = ""
+
+    def current() -> TokenFile | None:
+        nonlocal found, version, problem
+        now = state_files.version(path)
+        if now == version and not problem:
+            return found
+        try:
+            found, version, problem = read(path), now, ""
+        except TokenFileError as error:
+            found = None
+            if problem != str(error):
+                problem = str(error)
+                log.error("tokens-unreadable", error=problem, remedy=error.remedy)
+        return found
+
+    return current
