@@ -98,7 +98,8 @@ class Gate(tornado.web.RequestHandler):
         if len(self.request.body) > self.body_bytes_max:
             size = len(self.request.body)
             message = f"the body has {size} bytes, more than {self.body_bytes_max}"
-            raise ApiError(413, ErrorBody("too-large", message))
+            hint = "send less; what a job reads belongs into files of its folder code"
+            raise ApiError(413, ErrorBody("too-large", message, "body", hint))
 
     def right(self) -> Right | None:
         """The right that this request needs; None if the path has no such method."""

@@ -22,7 +22,7 @@ from reshape_controller.core.errors import ReshapeError, UnknownJob
 from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.control import Conflict, Control, NotReady
-from reshape_controller.live.journal import Fenced
+from reshape_controller.live.journal import Fenced, Pauses
 from reshape_controller.live.loop import CannotTake, Loop
 from reshape_controller.records import RecordInvalid, from_json, load_json, printable
 from reshape_controller.records.limits import NAME_LENGTH_MAX
@@ -56,12 +56,13 @@ class _Submission:
 
 async def watch(loop: Loop, admission: Admission, control: Control, identities: Identities) -> None:
     """Carry out requests until cancelled. Raises Fenced."""
-    clock, deferred = asyncio.get_running_loop().time, ""
+    clock, deferred, pauses = asyncio.get_running_loop().time, "", Pauses()
     while True:
         due_s = clock() + POLL_S
         try:
             items = await loop.store.requests(REQUESTS_MAX)
             loop.journal.on_success()
+            pauses = Pauses()
             await _take(loop, admission, control, identities, items)
             deferred = ""
             if len(items) == REQUESTS_MAX:
@@ -69,6 +70,7 @@ async def watch(loop: Loop, admission: Admission, control: Control, identities: 
         except StoreError as error:
             loop.journal.on_failure(str(error))
             log.error("inbox-unreadable", error=str(error))
+            due_s = clock() + pauses.after(error)
         except Fenced:
             raise
         except ReshapeError as error:

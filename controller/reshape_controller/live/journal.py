@@ -22,20 +22,46 @@ from reshape_controller.core.record import LogRecord
 from reshape_controller.live.marks import LogMarks
 from reshape_controller.live.recovery import Recovered
 from reshape_controller.store.digest import GENESIS, seal
-from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreError, StoreLost
+from reshape_controller.store.protocol import (
+    Changes,
+    SeqTaken,
+    Store,
+    StoreError,
+    StoreLost,
+    StoreRefused,
+)
 
 SNAPSHOT_EVERY = 1000
 """Records between two snapshots: bounds what a start has to read."""
 SNAPSHOT_AT_END_LEAST = 100
 """Least number of records since the newest snapshot for which a stop writes another."""
-APPEND_RETRY_S = 1.0
-"""Pause before a failed append is retried; nothing else happens meanwhile."""
+RETRY_S = 1.0
+"""Pause before a failed call of the store is tried again."""
+REFUSED_RETRY_MAX_S = 30.0
+"""Longest pause after a refusal, which lasts until a person acts; doubled from ``RETRY_S``."""
 
 log = structlog.get_logger("reshape.journal")
 
 
 class Fenced(ReshapeError):
     """Another controller writes this log. This one stops; training is untouched."""
+
+
+class Pauses:
+    """The pauses between the tries of one call of the store."""
+
+    def __init__(self) -> None:
+        self._refused_s = 0.0
+        """The newest pause after a refusal; 0 if something else followed."""
+
+    def after(self, error: StoreError) -> float:
+        """Return the seconds until the next try. A login is tried each time: its credentials are
+        read again from their file, and the store sends the same ones seldom."""
+        if not isinstance(error, StoreRefused) or error.login:
+            self._refused_s = 0.0
+            return RETRY_S
+        self._refused_s = min(max(RETRY_S, 2 * self._refused_s), REFUSED_RETRY_MAX_S)
+        return self._refused_s
 
 
 class Journal:
@@ -52,6 +78,9 @@ class Journal:
         self._digest = GENESIS
         self._pending: deque[Changes] = deque()
         """Changes in the log that the projections do not show yet."""
+        self.projection_retry_s = RETRY_S
+        """Longest pause until pending projections are written, if nothing else happens."""
+        self._projection_pauses = Pauses()
         self._snapshot_seq = 0
         self._appending_fails = False
 
@@ -82,13 +111,17 @@ class Journal:
     async def append(self, record: LogRecord, stopping: Callable[[], bool]) -> LogRecord:
         """Append a record as the next one, with its seq, epoch, writer and digest set; return it.
 
-        Retries while the store fails. Raises Fenced, StoreLost, and StoreError if an append fails
-        while ``stopping`` returns True.
+        Retries while the store fails, less and less often while it refuses; nothing else happens
+        meanwhile. Raises Fenced, StoreLost, and StoreError if an append fails while ``stopping``
+        returns True.
         """
         record = replace(record, seq=self.seq + 1, epoch=self.epoch, writer=self.writer)
         record = seal(self._digest, record)
-        while not await self._appended(record, stopping):
-            await asyncio.sleep(APPEND_RETRY_S)
+        pauses = Pauses()
+        while (error := await self._failure(record, stopping)) is not None:
+            until_s = asyncio.get_running_loop().time() + pauses.after(error)
+            while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not stopping():
+                await asyncio.sleep(min(left_s, RETRY_S))
         self._appending_fails = False
         self.problem = ""
         self.seq, self._digest = record.seq, record.digest
@@ -118,7 +151,9 @@ class Journal:
             while self._pending:
                 await self._store.project(self._pending[0])
                 self._pending.popleft()
+            self._projection_pauses = Pauses()
         except StoreError as error:
+            self.projection_retry_s = self._projection_pauses.after(error)
             log.error("projection-failed", seq=self.seq, error=str(error))
             return
         if self.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
@@ -139,7 +174,8 @@ class Journal:
         except StoreError as error:
             log.error("snapshot-failed", seq=self.seq, error=str(error))
 
-    async def _appended(self, record: LogRecord, stopping: Callable[[], bool]) -> bool:
+    async def _failure(self, record: LogRecord, stopping: Callable[[], bool]) -> StoreError | None:
+        """Append a record; return why the store did not take it, None if it did."""
         try:
             await self._store.append(record)
         except SeqTaken as error:
@@ -152,5 +188,5 @@ class Journal:
             log.error("append-failed", seq=record.seq, error=str(error))
             if stopping() or isinstance(error, StoreLost):
                 raise
-            return False
-        return True
+            return error
+        return None

@@ -29,7 +29,7 @@ from reshape_controller.core.record import LogRecord
 from reshape_controller.core.starts import StartCount, counted
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
-from reshape_controller.live.journal import APPEND_RETRY_S, Journal
+from reshape_controller.live.journal import Journal
 from reshape_controller.live.marks import LogMarks
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
@@ -215,7 +215,7 @@ class Loop:
         due_s = self.engine.next_deadline_s()
         wait_s = IDLE_WAIT_MAX_S if due_s is None else min(IDLE_WAIT_MAX_S, due_s - now_s)
         if self.journal.has_pending_projections:
-            wait_s = min(wait_s, APPEND_RETRY_S)
+            wait_s = min(wait_s, self.journal.projection_retry_s)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

@@ -98,6 +98,8 @@ def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async def test(it: Api) -> None:
         answer = await it.post("/v1/jobs", b" " * (BODY_BYTES_MAX + 1))
         assert (answer.code, answer.json["code"]) == (413, "too-large")
+        assert answer.json["path"] == "body"
+        assert answer.json["hint"].startswith("send less")
         head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
         found = await it.raw(f"{head}Content-Length: 99999999\r\n\r\n".encode())
         assert b" 400 " in found.splitlines()[0] or found == b""

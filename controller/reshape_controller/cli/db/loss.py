@@ -37,7 +37,7 @@ LossOption = Annotated[
 ]
 _NEXT = (
     "start the daemon: it begins a higher epoch, and gives out no GPU while a container runs that "
-    "knows more than this log"
+    "knows more than this log; on Kubernetes end every pod first"
 )
 
 
@@ -66,13 +66,13 @@ class RestoreReport:
     replaced: str
 
 
-@options_from("home", "output")
+@options_from("home", "store", "output")
 def back_up(
     config: Config,
     into: Annotated[str, typer.Argument(metavar="NEW", help="File to write; must not exist.")],
 ) -> None:
     """Copy the store of the home to a file, also while the daemon runs, and check the copy."""
-    path = Home(config.home).store
+    path = _file(config, "db backup", "mongodump --uri=URI --out=FOLDER copies it")
     if not path.exists():
         remedy = "give the home (--home); of a MongoDB store make a mongodump"
         raise failed(Exit.NOT_FOUND, "the home has no store file", str(path), remedy)
@@ -96,7 +96,8 @@ def restore(
 ) -> None:
     """Check a copy of a store and put it in the home's place for it. The daemon must be stopped."""
     config = settings(home, output)
-    place, path = of_file(Home(config.home).store), Path(file).absolute()
+    there = _file(config, "db restore", "mongorestore --uri=URI FOLDER puts a mongodump back")
+    place, path = of_file(there), Path(file).absolute()
     if not path.is_file():
         raise failed(Exit.NOT_FOUND, "the copy does not exist", str(path), "give a store's copy")
     lock = _locked(config)
@@ -123,6 +124,16 @@ def accept(config: Config, file: str | None) -> None:
     finally:
         os.close(lock)
     emit(report, form(config), lambda: _accepted_text(report))
+
+
+def _file(config: Config, command: str, instead: str) -> Path:
+    """Return the store's file. Raises CliError if the settings name a server."""
+    place = store_settings(config)
+    if place.file is None:
+        what = f"{command} is for SQLite files, and this store is a MongoDB database"
+        remedy = f"use the server's tools: {instead} (docs/operations.md, Backup and restore)"
+        raise failed(Exit.USAGE, what, place.text, remedy)
+    return place.file
 
 
 def _locked(config: Config) -> int:
