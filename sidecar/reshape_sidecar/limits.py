@@ -9,9 +9,10 @@ GRACE_S = 30.0
 """Default grace after SIGTERM to init: training saves within it, then every process is killed."""
 AGENT_BACKOFF_MIN_S = 0.1
 AGENT_BACKOFF_MAX_S = 5.0
-"""Back-off before a dead agent is started again, doubled at each death in a row."""
+"""Back-off before an agent that died twice in a row is started again, doubled at each further
+death. After the first death there is none: a release may wait for the next agent."""
 AGENT_STEADY_S = 30.0
-"""Lifetime of an agent after which its back-off starts again at the minimum."""
+"""Lifetime of an agent after which its next death counts as the first."""
 AGENT_END_S = 2.0
 """Time between SIGTERM and SIGKILL to the agent at the container's end."""
 SWEEP_POLL_S = 0.02

@@ -22,7 +22,7 @@ class AgentProcess:
         self._log = log
         self._marker = marker
         self._started_s = 0.0
-        self._backoff_s = limits.AGENT_BACKOFF_MIN_S
+        self._backoff_s = 0.0
         self._kill_s: float | None = None
         self.pid: int | None = None
         self.due_s = 0.0
@@ -51,9 +51,10 @@ class AgentProcess:
         """Schedule the next start after the agent was reaped; return a line for the log."""
         self.pid = None
         if now_s - self._started_s >= limits.AGENT_STEADY_S:
-            self._backoff_s = limits.AGENT_BACKOFF_MIN_S
+            self._backoff_s = 0.0
         self.due_s = now_s + self._backoff_s
-        self._backoff_s = min(self._backoff_s * 2, limits.AGENT_BACKOFF_MAX_S)
+        longer_s = max(limits.AGENT_BACKOFF_MIN_S, self._backoff_s * 2)
+        self._backoff_s = min(longer_s, limits.AGENT_BACKOFF_MAX_S)
         return f"the agent ended with exit code {code}; training goes on"
 
     def end(self, now_s: float) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from reshape_sidecar import codec
 from reshape_sidecar.init import files, processes, spawn
+from reshape_sidecar.init.agent_process import AgentProcess
 from reshape_sidecar.init.clients import Clients
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import (
@@ -27,7 +28,7 @@ from reshape_sidecar.init.values import (
     Sweep,
     WithdrawSigterm,
 )
-from reshape_sidecar.limits import REQUEST_BYTES_MAX
+from reshape_sidecar.limits import AGENT_STEADY_S, REQUEST_BYTES_MAX
 
 MARKER = Marker("j", 3, "/run/agent.sock")
 
@@ -313,3 +314,17 @@ def test_init_imports_nothing_beyond_the_standard_library() -> None:
     )
     ours = {"__main__", "reshape_sidecar"}
     assert set(eval(done.stdout)) <= ours | {"_sysconfigdata__linux_"}
+
+
+def test_an_agent_that_died_once_starts_again_at_once_and_after_a_back_off_if_it_dies_again(
+    tmp_path: Path,
+) -> None:
+    agent = AgentProcess((sys.executable, "-c", ""), tmp_path, tmp_path / "log", MARKER)
+    waits_s = []
+    for death_s in (100.0, 101.0, 102.0, 110.0, 110.0 + AGENT_STEADY_S):
+        agent.start_if_due(death_s - 1.0 if death_s < 111.0 else 110.0)
+        if agent.pid is not None:
+            os.waitpid(agent.pid, 0)
+        agent.on_exit(1, death_s)
+        waits_s.append(round(agent.due_s - death_s, 3))
+    assert waits_s == [0.0, 0.1, 0.2, 0.4, 0.0]
