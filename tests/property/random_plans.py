@@ -1,23 +1,14 @@
 """Random plans with every kind of receiver, among random failures, with a controller that is killed
 at random, or at every append.
 
-``python -m tests.property.random_plans SEEDS`` tries the seeds from 0 on all cores; ``--from``
-begins at a later seed, ``--workers`` sets the number of processes. Every 1,000 seeds a line says up
-to which seed all were tried, so that an ended run can go on from there. A seed that fails prints
-the command that repeats it.
+``python -m tests.property.random_plans SEEDS`` tries many (``seeds``).
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import gc
-import os
 import random
 import sys
-import time
-import traceback
-from multiprocessing import Pool
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import state as states
@@ -35,15 +26,13 @@ from reshape_controller.core.plan import Note, Plan, Preemption, Target
 from reshape_controller.core.state import State
 from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar.wire import OnSaveTimeout
-from tests.property.test_handover import ACTIONS, HOSTS, JOBS, SIZES, Chaos
+from tests.property import seeds
+from tests.property.test_handover import ACTIONS, HOSTS, JOBS, SIZES, Chaos, values_of
 
 STEPS_MAX = 90
 TRIES = 8
 """Plans that are tried at each decision, until one is accepted."""
 PLAN_SHARE = 0.3
-CHUNK_SEEDS = 50
-"""Seeds that a process tries before it returns their results."""
-REPORT_SEEDS = 1000
 
 
 class RandomPlans(Chaos):
@@ -189,18 +178,6 @@ class RandomPlans(Chaos):
             assert self.world.replay() == self.world.log
 
 
-def values_of(state: State) -> tuple[object, ...]:
-    """Return all that a rejected plan must leave as it was. The values are frozen, so a state that
-    holds equal values in the same order dumps the same texts."""
-    return (
-        *(tuple(part.items()) for part in (state.hosts, state.gpus, state.jobs)),
-        tuple(state.pending_shrinks),
-        tuple(state.ended),
-        state.profiles.rows(),
-        (state.epoch, state.policy, state.mechanism, state.limits, state.next_place, state.seed),
-    )
-
-
 def run(seed: int) -> int:
     """Try one seed. Returns the number of accepted plans."""
     chaos = RandomPlans(random.Random(seed))
@@ -208,48 +185,11 @@ def run(seed: int) -> int:
     return chaos.accepted
 
 
-def _begin_worker() -> None:
+def prepare() -> None:
     """Prepare a process that tries many seeds: rows of a dump that did not change since the last
-    kill are decoded once, as the values are frozen, and a seed leaves little garbage."""
+    kill are decoded once, as the values are frozen."""
     states.row_of = functools.lru_cache(maxsize=5_000)(states.row_of)
-    gc.freeze()
-    gc.set_threshold(100_000)
-
-
-def _tried(seed: int) -> tuple[int, int, str]:
-    try:
-        return seed, run(seed), ""
-    except Exception:
-        return seed, 0, traceback.format_exc()
-
-
-def main(seeds: int, first: int, workers: int) -> int:
-    """Try ``seeds`` seeds from ``first``. Returns how many failed."""
-    failed = accepted = 0
-    began_s = time.monotonic()
-    with Pool(workers, _begin_worker) as pool:
-        tried = pool.imap(_tried, range(first, first + seeds), CHUNK_SEEDS)
-        for number, (seed, plans, error) in enumerate(tried, 1):
-            accepted += plans
-            if error:
-                failed += 1
-                repeat = f"python -m tests.property.random_plans 1 --from {seed}"
-                print(f"seed {seed} fails; repeat it: {repeat}\n{error}", flush=True)
-            if number % REPORT_SEEDS == 0 or number == seeds:
-                rate = number / (time.monotonic() - began_s)
-                counts = f"{accepted} accepted plans, {failed} seeds failed, {rate:.0f} seeds/s"
-                print(f"seeds {first} to {seed}: {counts}", flush=True)
-    return failed
-
-
-def _arguments(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.property.random_plans")
-    parser.add_argument("seeds", type=int, help="number of seeds")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="first seed")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    return parser.parse_args(words)
 
 
 if __name__ == "__main__":
-    given = _arguments(sys.argv[1:])
-    sys.exit(bool(main(given.seeds, given.first, given.workers)))
+    sys.exit(seeds.main("tests.property.random_plans", run, "accepted plans", prepare))

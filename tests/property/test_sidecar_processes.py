@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -298,6 +298,8 @@ FAULTS = (
 )  # fmt: skip
 EVENTS = COURSE * 6 + ORDERS * 3 + FAULTS
 BEGINNINGS = ("nothing", "forking", "overtaken", "prepared", "asked", "saved")
+Step = tuple[str, str, int]
+"""An event, the job that it is about, and a number that varies it."""
 STEPS = st.lists(
     st.tuples(st.sampled_from(EVENTS), st.sampled_from(JOBS), st.integers(0, 5)),
     min_size=10,
@@ -345,17 +347,22 @@ def two_jobs() -> Iterator[World]:
                 container.close()
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(beginning=st.sampled_from(BEGINNINGS), steps=STEPS)
-def test_one_process_trains_one_publishes_and_no_gpu_is_held_by_two_jobs(
-    beginning: str, steps: list[tuple[str, str, int]]
-) -> None:
+def play(beginning: str, steps: Iterable[Step]) -> None:
+    """Let the steps happen after a beginning, then let all come to rest; check on the way."""
     with two_jobs() as world:
         begin(world, beginning)
         for event, job, number in steps:
             getattr(world, event)(job, number)
             world.check()
         world.heal()
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(beginning=st.sampled_from(BEGINNINGS), steps=STEPS)
+def test_one_process_trains_one_publishes_and_no_gpu_is_held_by_two_jobs(
+    beginning: str, steps: list[Step]
+) -> None:
+    play(beginning, steps)
 
 
 @pytest.mark.parametrize("spared", [False, True])
