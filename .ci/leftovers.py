@@ -1,4 +1,4 @@
-"""Finds what a run left behind: processes, files, nodes of a test cluster.
+"""Finds what a run left behind: processes, files, cgroups, nodes of a test cluster.
 
 Does: looks. Never: ends or removes anything. State: none.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from scope import status
+
+GROUP_STAYS_S = 3.0
+"""An empty cgroup that is there for this long is left behind."""
 
 
 def of_processes(mark: str) -> str:
@@ -32,6 +36,37 @@ def of_processes(mark: str) -> str:
                 "\0", " "
             )
     return lines
+
+
+def groups() -> set[Path]:
+    """Return the cgroups of launchers below this process's own group."""
+    own = next((line[3:] for line in _lines("/proc/self/cgroup") if line.startswith("0::")), None)
+    found: set[Path] = set()
+    for line in _lines("/proc/self/mountinfo"):
+        place, _, kind = line.partition(" - ")
+        if kind.startswith("cgroup2 ") and own is not None:
+            found.update(Path(place.split()[4] + own).glob("reshape-*"))
+    return found
+
+
+def of_groups(before: set[Path]) -> str:
+    """Return a line for each cgroup of a launcher that was not there ``before`` the run, and that
+    stays without a process: a launcher removes the group of its last attempt."""
+    found = {each for each in groups() - before if _is_empty(each)}
+    if found:
+        time.sleep(GROUP_STAYS_S)
+    return "".join(f"empty cgroup is left: {each}\n" for each in sorted(found) if _is_empty(each))
+
+
+def _is_empty(group: Path) -> bool:
+    return "populated 0" in _lines(str(group / "cgroup.events"))
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:  # it has ended, or this kernel has none
+        return []
 
 
 def of_files(status_before: str) -> str:

@@ -100,6 +100,7 @@ class Run:
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
         self._budget_min = 0.0
         self._begin_s = time.monotonic()
+        self._groups = leftovers.groups()
         self._mark = f"CI_RUN_ID=reshape-ci-{secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")
         inherited = {key: os.environ[key] for key in os.environ if key != "GATE"}
@@ -202,11 +203,12 @@ class Run:
         return OUT / f"{PARTS.index(part):02}.log"
 
     def _check_leftovers(self, status: str, cluster_before: str) -> None:
-        """No process, file or node of this run is left."""
+        """No process, file, cgroup or node of this run is left."""
         name = "nothing left behind"
         print(f"== {name}", flush=True)
         begin_s = time.monotonic()
         found = leftovers.of_processes(self._mark) + leftovers.of_files(status)
+        found += leftovers.of_groups(self._groups)
         if cluster_before:
             print("a cluster was there before this run, and stays", flush=True)
         else:

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cgroup_bed import base
+
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 100.0
 """For what takes a second on a quiet machine."""
@@ -309,6 +311,17 @@ def test_a_process_or_a_file_that_is_left_fails_the_run(
     assert said_of_it in said
     (failed,) = [line for line in summary(said) if line.startswith("FAILED")]
     assert failed.endswith("nothing left behind")
+
+
+def test_an_empty_cgroup_that_is_left_fails_the_run(tree: Path) -> None:
+    group = base() / f"reshape-left-by-a-test-{os.getpid()}"
+    (tree / "out" / "do-test").write_text(f"mkdir {group}\n")
+    try:
+        code, said = run(tree)
+    finally:
+        group.rmdir()
+    assert code == 1
+    assert f"empty cgroup is left: {group}\n" in said
 
 
 def test_a_part_over_its_budget_is_marked_and_does_not_fail_and_times_are_in_a_file(

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from reshape_launcher.local.launcher import LocalLauncher
 from tests.support import processes
+from tests.support.cgroup_bed import end_groups
 
 DEADLINE_S = 90.0
 """Everything that is waited for happens within seconds; a slow machine gets more."""
@@ -263,6 +264,7 @@ class Bed:
         for pid in processes.naming(f"{self.home}/"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        end_groups(self.home / "jobs")
 
 
 def bed(folder: Path) -> Iterator[Bed]:
