@@ -30,7 +30,10 @@ class Round:
 
     survivors: int
     release_s: float
-    """Time from the request, or from init's death, to the verified release."""
+    """Time from the kill to the verified release."""
+    order_s: float
+    """Time from the agent's kill to the first report of the next agent, which takes the order to
+    stop; 0 if something else was killed."""
 
 
 def play(folder: Path, escape: str, killed: str) -> Round:
@@ -40,10 +43,10 @@ def play(folder: Path, escape: str, killed: str) -> Round:
         with bed(folder) as job:
             program = Path(escapes.__file__).read_text()
             generation = job.training(program, escape, tag).generation
-            begin_s = time.monotonic()
+            begin_s, order_s = time.monotonic(), 0.0
             if killed == "agent":
                 job.kill_agent()
-                generation = _stop(job)
+                generation, order_s = _stop(job)
             elif killed == "daemon":
                 job.launcher = LocalLauncher(job.root)
                 job.remove(grace_s=KILL_AFTER_S)
@@ -51,7 +54,8 @@ def play(folder: Path, escape: str, killed: str) -> Round:
                 os.kill(job.init().pid, signal.SIGKILL)
                 job.gone()
             eventually("a verified release", lambda: released(job, generation))
-            return Round(len(escapes.survivors(tag)), time.monotonic() - begin_s)
+            release_s = time.monotonic() - begin_s
+            return Round(len(escapes.survivors(tag)), release_s, order_s)
     finally:
         _end(tag)
 
@@ -62,14 +66,18 @@ def released(job: Bed, generation: int) -> bool:
     return asyncio.run(check).empty
 
 
-def _stop(job: Bed) -> int:
-    """Have training stop; return the generation that is over then."""
-    before = job.process().generation
+def _stop(job: Bed) -> tuple[int, float]:
+    """Have training stop; return the generation that is over then, and the time until the next
+    agent reported."""
+    begin_s, before = time.monotonic(), job.process().generation
     generation = job.coordinator.want(
         Mode.SAVE_AND_STOP, kill_after_s=KILL_AFTER_S, on_save_timeout=OnSaveTimeout.KILL
     )
+    reports = len(job.coordinator.reports)
+    eventually("a report of the next agent", lambda: len(job.coordinator.reports) > reports)
+    order_s = time.monotonic() - begin_s
     job.coordinator.until("stopped", lambda o: o.stopped_generation == generation)
-    return before
+    return before, order_s
 
 
 def _end(tag: str) -> None:
