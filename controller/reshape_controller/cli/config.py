@@ -15,6 +15,7 @@ from pathlib import Path
 from reshape_controller import strict_yaml
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.strict_yaml import NotYaml
+from reshape_launcher.local import job_environment
 
 Value = str | int | None
 
@@ -207,6 +208,14 @@ SETTINGS = (
         choices=("auto", "off"),
         metavar="auto|off",
         help="Prepare the next process while the one before trains; off: for no job.",
+    ),
+    Setting(
+        "job_environment",
+        job_environment.DEFAULT,
+        "names of the daemon's variables that local jobs get, with * for any text",
+        metavar="NAME,...",
+        help="Variables of the daemon that local jobs get, with * for any text; default: "
+        f"{job_environment.DEFAULT}.",
     ),
     Setting(
         "profiles",

@@ -73,7 +73,7 @@ class LocalLauncher:
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
         self._root = root.absolute()
         base = os.environ if environment is None else environment
-        self._environment = {
+        self.environment = {
             name: value for name, value in base.items() if not name.startswith("RESHAPE_")
         }
         self._children: set[int] = set()
@@ -156,7 +156,7 @@ class LocalLauncher:
             return  # it runs or has ended: ``containers`` reports which
         try:
             self._make_own_code_folder(spec)
-            environment = self._environment | marker.environment()
+            environment = self.environment | marker.environment()
             pid = start.start(folder, spec, token, environment, self._groups)
             self._children.add(pid)
             start.wait_until_up(folder, pid)

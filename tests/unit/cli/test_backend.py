@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.cli.config import load
+from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.serve.hosts import Nodes, ThisMachine
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings
 from reshape_controller.cli.serve.settings import Backend
@@ -28,6 +29,25 @@ def test_the_local_launcher_has_this_machine_as_its_host(tmp_path: Path) -> None
     assert isinstance(found.hosts, ThisMachine)
     assert found.work_folder == tmp_path / "jobs"
     assert (found.sidecar_url, found.sidecar_names) == (None, frozenset())
+
+
+def test_local_jobs_get_the_variables_that_the_operator_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame")
+    monkeypatch.setenv("XLA_FLAGS", "--fast")
+    plain, named = backend(tmp_path), backend(tmp_path, job_environment="XLA_*")
+    assert isinstance(plain.launcher, LocalLauncher)
+    assert isinstance(named.launcher, LocalLauncher)
+    assert {"TZ", "HOME"} <= set(plain.launcher.environment)
+    assert not {"AWS_SECRET_ACCESS_KEY", "XLA_FLAGS"} & set(plain.launcher.environment)
+    assert set(named.launcher.environment) - {"USER", "LOGNAME"} == {"HOME", "XLA_FLAGS"}
+
+
+def test_a_list_of_variables_with_another_sign_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="job_environment: 'PATH;LANG' is no name of a variable"):
+        backend(tmp_path, job_environment="PATH;LANG")
 
 
 def test_declared_costs_wrap_the_local_launcher(tmp_path: Path) -> None:

@@ -163,4 +163,4 @@ def test_a_gpu_that_still_holds_memory_is_not_released(
 
 def test_the_environment_of_a_container_has_nothing_of_another_reshape(tmp_path: Path) -> None:
     launcher = LocalLauncher(tmp_path, {"PATH": "/bin", "RESHAPE_GENERATION": "3"})
-    assert launcher._environment == {"PATH": "/bin"}
+    assert launcher.environment == {"PATH": "/bin"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
+from reshape_launcher.local import job_environment
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Containment, Hold, Launcher
 from reshape_sidecar.wire import Shortcut
@@ -62,6 +64,8 @@ class DaemonSettings:
     container_costs: ContainerCosts | None = None
     standby: Shortcut = Shortcut.AUTO
     overlap: Shortcut = Shortcut.AUTO
+    job_environment: tuple[str, ...] = job_environment.parse(job_environment.DEFAULT)
+    """Names of the variables of this process that local jobs get."""
     profiles: ProfileFiles = ProfileFiles()
     limits: Limits = LOCAL
     seed: int | None = None
@@ -92,7 +96,8 @@ class DaemonSettings:
             url = self.kubernetes.sidecar_url
             names = frozenset({urlsplit(url).hostname or "", self.kubernetes.sidecar_address})
             return Backend("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names)
-        local = LocalLauncher(self.home.jobs)
+        environment = job_environment.allowed(os.environ, self.job_environment)
+        local = LocalLauncher(self.home.jobs, environment)
         launcher: Launcher = local
         if self.container_costs is not None:
             launcher = DeclaredLauncher(launcher, self.container_costs)

@@ -33,6 +33,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
 from reshape_launcher.declared_costs import ContainerCosts
+from reshape_launcher.local import job_environment
 from reshape_profiles.loader import ProfileError, bundled
 from reshape_sidecar import device_truth as truth
 from reshape_sidecar.wire import Shortcut
@@ -66,6 +67,7 @@ from reshape_sidecar.wire import Shortcut
     "container_costs",
     "standby",
     "overlap",
+    "job_environment",
     "profiles",
     "log_level",
 )
@@ -129,6 +131,7 @@ def checked(config: Config) -> DaemonSettings:
         container_costs=container_costs(config),
         standby=Shortcut(config.text("standby") or Shortcut.AUTO),
         overlap=Shortcut(config.text("overlap") or Shortcut.AUTO),
+        job_environment=_job_environment(config),
         limits=LOCAL if kubernetes is None else KUBERNETES,
         kubernetes=kubernetes,
         lease=lease_name(config, store),
@@ -144,6 +147,15 @@ def _devices(config: Config, kubernetes: KubernetesSettings | None) -> Devices:
     if kubernetes is not None and simulated is None:
         return NODES
     return find(simulated, config.number("gpus"), config.text("gpu_type"))
+
+
+def _job_environment(config: Config) -> tuple[str, ...]:
+    try:
+        return job_environment.parse(config.text("job_environment") or "")
+    except job_environment.BadPattern as error:
+        what = f"job_environment: {error} is no name of a variable"
+        remedy = f"give names with commas between them, such as {job_environment.DEFAULT}"
+        raise failed(Exit.USAGE, what, config.source("job_environment"), remedy) from None
 
 
 def _policy(config: Config) -> tuple[Policy, Mechanism]:
