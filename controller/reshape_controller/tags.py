@@ -71,6 +71,8 @@ TAGS = {
     "JobLane": "http.timeline:JobLane",
     "Span": "http.timeline:Span",
     "Timeline": "http.timeline:Timeline",
+    "Usage": "http.usage:Usage",
+    "UsageRow": "http.usage:UsageRow",
     "CostView": "http.views:CostView",
     "DecisionEvent": "http.views:DecisionEvent",
     "DecisionView": "http.views:DecisionView",

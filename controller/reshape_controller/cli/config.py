@@ -225,6 +225,12 @@ SETTINGS = (
         help="File of profiles to record at the start, beside the bundled ones.",
     ),
     Setting(
+        "prices",
+        None,
+        "price of a GPU-hour by GPU type, such as H100=2.50,A100=1.10, for reshape usage",
+        metavar="TYPE=PRICE,...",
+    ),
+    Setting(
         "output",
         "table",
         "output format: table, json or yaml",

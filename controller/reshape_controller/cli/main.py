@@ -44,6 +44,7 @@ COMMANDS = {
     "undrain": "jobs.cluster",
     "status": "jobs.cluster",
     "explain": "jobs.explain",
+    "usage": "jobs.usage",
     "verify": "jobs.verify",
     "timeline": "timeline.commands",
     "replay": "replays.commands",

@@ -76,6 +76,11 @@ def write_json(value: object, indent: int | None = None) -> None:
     sys.stdout.write(safe_json(text) + "\n")
 
 
+def write_text(text: str) -> None:
+    """Write a text as it is, but for its unsafe characters."""
+    sys.stdout.write(safe(text))
+
+
 def _print(drawn: RenderableType) -> None:
     """Print; in a pipe without trailing blanks."""
     out = console()

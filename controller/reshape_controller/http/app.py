@@ -92,6 +92,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/hosts/{_KEY}/(drain|undrain)", cluster.HostAction),
     (r"/v1/profiles", cluster.Profiles),
     (r"/v1/timeline", cluster.TimelinePage),
+    (r"/v1/usage", cluster.UsagePage),
     (r"/v1/state", cluster.StatePage),
     (r"/v1/openapi.json", OpenApi),
     (r"/v1/status", cluster.StatusPage),

@@ -16,7 +16,7 @@ import tornado.web
 
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Identity, Role
-from reshape_controller.access.rights import Right, Verdict, decide, refusal
+from reshape_controller.access.rights import Right, Verdict, decide, lists_all, refusal
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.json_text import to_json
@@ -236,6 +236,16 @@ class Handler(Gate):
     def owns(self, row: JobRow) -> bool:
         """Whether all of the job may be shown to the author of this request."""
         return self.verdict(Right.READ_JOB, row.user) is Verdict.ALLOWED
+
+    def listed_user(self) -> str | None:
+        """The user whose jobs are listed; None: all users."""
+        asked = self.get_query_argument("user", None)
+        if lists_all(self.identity, self.context.identities.users_see_all):
+            return asked
+        if asked not in (None, self.identity.name):
+            what = f"{self.identity.name} sees only jobs of {self.identity.name}"
+            raise ApiError(403, ErrorBody("forbidden", what, "query user", "leave it out"))
+        return self.identity.name
 
     async def row(self, key: str) -> JobRow:
         """The job with this id or name. Raises UnknownJob."""

@@ -11,9 +11,10 @@ from dataclasses import replace
 from reshape_controller.access.rights import lists_all
 from reshape_controller.core.model import HostId
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_json
-from reshape_controller.http.errors import unavailable
+from reshape_controller.http.errors import bad_request, unavailable
 from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
+from reshape_controller.http.usage import By
 from reshape_controller.http.views import (
     GpuList,
     GpuView,
@@ -101,6 +102,21 @@ class TimelinePage(Handler):
         if any(job.ended_at_s is None for job in timeline.jobs):
             timeline = replace(timeline, to_s=max(timeline.to_s, self.context.clock.now_s()))
         self.answer(timeline)
+
+
+class UsagePage(Handler):
+    async def get(self) -> None:
+        name = self.get_query_argument("by", By.USER.value)
+        if name not in list(By):
+            raise bad_request(
+                f"{name!r} is no kind of row", "query by", f"use one of {', '.join(By)}"
+            )
+        now_s = self.context.clock.now_s()
+        from_s = self.number("from_s", 0.0, 0.0, 1e12)
+        to_s = min(now_s, self.number("to_s", now_s, from_s, 1e12))
+        timeline, store = self.context.timeline, self.context.control.store
+        by, user = By(name), self.listed_user()
+        self.answer(await timeline.usage(store, by, from_s, max(from_s, to_s), user))
 
 
 class StatePage(Handler):

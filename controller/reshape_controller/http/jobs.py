@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.access.rights import lists_all
 from reshape_controller.access.submission import owned
 from reshape_controller.core.model import JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
-from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
+from reshape_controller.http.errors import bad_request
 from reshape_controller.http.render import decision_view, job_view, jobs_in, public_view
 from reshape_controller.http.views import (
     Decisions,
@@ -58,20 +57,10 @@ class Jobs(JobHandler):
             limit=self.count("limit", 100, 1, LIMIT_MAX),
             after=self.get_query_argument("after", None),
             states=self._states(),
-            user=self._user(),
+            user=self.listed_user(),
         )
         views = tuple(replace(self.view(row), evaluations=()) for row in page.rows)
         self.answer(JobPage(views, page.total, page.next_after))
-
-    def _user(self) -> str | None:
-        """The user whose jobs are listed; None: all users."""
-        asked = self.get_query_argument("user", None)
-        if lists_all(self.identity, self.context.identities.users_see_all):
-            return asked
-        if asked not in (None, self.identity.name):
-            what = f"{self.identity.name} sees only jobs of {self.identity.name}"
-            raise ApiError(403, ErrorBody("forbidden", what, "query user", "leave it out"))
-        return self.identity.name
 
     def _states(self) -> tuple[JobState, ...]:
         names = [n for text in self.get_query_arguments("state") for n in text.split(",") if n]

@@ -10,6 +10,7 @@ from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
+from reshape_controller.http.usage import Usage
 from reshape_controller.http.views import HostView, JobView
 
 JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
@@ -122,6 +123,14 @@ OPERATIONS = (
     ),
     Operation(
         "get", "/v1/timeline", "GPUs and jobs over time", Right.SEE_ALL, Timeline, query=("from_s",)
+    ),
+    Operation(
+        "get",
+        "/v1/usage",
+        "GPU-seconds by user, job, GPU type, host or job type",
+        Right.LIST,
+        Usage,
+        query=("from_s", "to_s", "by", "user"),
     ),
     Operation(
         "get",

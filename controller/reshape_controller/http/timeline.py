@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
+from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
+from reshape_controller.http.usage import USES, By, Holder, Usage, UsageBook, Use
 from reshape_controller.live.recovery import newest, origin
 from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.protocol import Store
@@ -97,34 +99,51 @@ class _Lane:
 
 
 class Recorder:
-    """Collects spans while an engine is fed a log."""
+    """Collects spans and the usage while an engine is fed a log."""
 
     def __init__(self) -> None:
         self.seq = 0
         self.now_s = 0.0
+        self.usage = UsageBook()
         self._first_s: float | None = None
         self._gpus: dict[GpuId, tuple[Gpu, _Lane]] = {}
         self._jobs: dict[JobId, tuple[Job, _Lane]] = {}
         self._count = 0
 
+    def begin(self, engine: Engine, seq: int) -> None:
+        """Begin with an engine as a snapshot has it, or a new one."""
+        state = engine.state
+        self.seq, self.now_s = seq, state.now_s
+        changes = ChangeSet()
+        changes.jobs, changes.hosts = dict.fromkeys(state.jobs), dict.fromkeys(state.hosts)
+        if state.hosts:
+            self._add(state, changes, state.now_s)
+
     def record(self, engine: Engine, seq: int, at_s: float) -> None:
         """Add the changes of the engine since the last call."""
-        state, changes = engine.state, engine.drain_changes()
         self.seq, self.now_s = seq, at_s
+        self._add(engine.state, engine.drain_changes(), at_s)
+
+    def _add(self, state: State, changes: ChangeSet, at_s: float) -> None:
         self._first_s = at_s if self._first_s is None else self._first_s
         gpus = dict.fromkeys(changes.gpus)
         for job_id in changes.jobs:
             job = state.jobs.get(job_id) or state.ended.pop(job_id, None)
             if job is not None:
                 gpus.update(dict.fromkeys(job.gpus))
+                self.usage.know(job)
                 lane = self._jobs[job_id][1] if job_id in self._jobs else _Lane()
                 self._jobs[job_id] = (job, lane)
                 self._count += lane.continue_as(_job_span(job, at_s, job_id in state.jobs), at_s)
+        for host_id in changes.hosts:
+            gpus.update(dict.fromkeys(state.hosts[host_id].gpus))
         for gpu_id in gpus:
             gpu = state.gpus[gpu_id]
             lane = self._gpus[gpu_id][1] if gpu_id in self._gpus else _Lane()
             self._gpus[gpu_id] = (gpu, lane)
-            self._count += lane.continue_as(_gpu_span(gpu, state, at_s), at_s)
+            span = _gpu_span(gpu, state, at_s)
+            self._count += lane.continue_as(span, at_s)
+            self._book(gpu, span, state.hosts[gpu.host].gpu_type, at_s)
         if self._count > SPANS_MAX:
             self._drop_oldest()
 
@@ -154,6 +173,10 @@ class Recorder:
             ),
         )
 
+    def _book(self, gpu: Gpu, span: Span | None, gpu_type: str, at_s: float) -> None:
+        use = USES[span.phase] if span is not None else Use.FREE
+        self.usage.book(gpu.id, Holder(gpu.owner, gpu.host, gpu_type), use, at_s)
+
     def _drop_oldest(self) -> None:
         """Drop the older half of the spans, so that this is rare."""
         lanes = [lane for _, lane in (*self._gpus.values(), *self._jobs.values())]
@@ -168,9 +191,15 @@ class Recorder:
 
 
 class TimelineReader:
-    """Follows a store's log; one per daemon."""
+    """Follows a store's log; one per daemon.
 
-    def __init__(self) -> None:
+    The usage needs the whole log. If the timeline does not begin there, another reader follows it
+    from the first request for the usage on.
+    """
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
+        self._usage: TimelineReader | None = self if whole else None
         self._engine = Engine()
         self._recorder = Recorder()
         self._started = False
@@ -179,22 +208,41 @@ class TimelineReader:
     async def read(self, store: Store, from_s: float = 0.0) -> Timeline:
         """The timeline up to the newest record. Raises StoreError."""
         async with self._busy:
-            if not self._started:
-                await self._start(store)
-                self._started = True
-            count = 0
-            async for record in store.read(self._recorder.seq):
-                self._take(record)
-                count += 1
-                if count % _YIELD_EVERY == 0:
-                    await asyncio.sleep(0)
+            await self._follow(store)
             return self._recorder.timeline(from_s)
+
+    async def usage(
+        self, store: Store, by: By, from_s: float, to_s: float, user: str | None = None
+    ) -> Usage:
+        """The GPU-seconds in a stretch of time, of all or one user. Raises StoreError."""
+        async with self._busy:
+            await self._follow(store)
+            if self._usage is None:
+                self._usage = TimelineReader(whole=True)
+            if self._usage is self:
+                book = self._recorder.usage
+                return await asyncio.to_thread(book.usage, by, from_s, to_s, user)
+        return await self._usage.usage(store, by, from_s, to_s, user)
+
+    async def _follow(self, store: Store) -> None:
+        if not self._started:
+            await self._start(store)
+            self._started = True
+        count = 0
+        async for record in store.read(self._recorder.seq):
+            self._take(record)
+            count += 1
+            if count % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
 
     async def _start(self, store: Store) -> None:
         begin = await origin(store)
-        if not begin.seq and await store.last_seq() > RECORDS_MAX:
+        if not self._whole and not begin.seq and await store.last_seq() > RECORDS_MAX:
             begin = await newest(store)
-        self._engine, self._recorder.seq = begin.engine(), begin.seq
+        else:
+            self._usage = self
+        self._engine = begin.engine()
+        self._recorder.begin(self._engine, begin.seq)
 
     def _take(self, record: LogRecord) -> None:
         redo(self._engine, record)

@@ -32,6 +32,7 @@ PATHS = (
     "/v1/gpus",
     "/v1/hosts",
     "/v1/timeline",
+    "/v1/usage",
     "/v1/state",
     "/v1/status",
     "/v1/openapi.json",

@@ -49,6 +49,7 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("get", "/v1/profiles"): VIEWERS,
     ("post", "/v1/profiles"): OPERATORS,
     ("get", "/v1/timeline"): VIEWERS,
+    ("get", "/v1/usage"): VIEWERS,
     ("get", "/v1/state"): OPERATORS,
     ("get", "/v1/openapi.json"): VIEWERS,
     ("get", "/metrics"): VIEWERS | {"scraper"},

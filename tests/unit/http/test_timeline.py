@@ -11,6 +11,7 @@ from typing import Any
 
 from reshape_controller.http import timeline as module
 from reshape_controller.http.timeline import Recorder, TimelineReader
+from reshape_controller.http.usage import By
 from reshape_controller.store.sqlite.recover import recover
 from reshape_controller.store.sqlite.store import SqliteStore
 from tests.support.http_bed import RECORD, api
@@ -108,3 +109,44 @@ def test_a_long_log_keeps_the_newest_spans_only(tmp_path: Path, monkeypatch: Any
     count = sum(len(lane["spans"]) for lane in (*whole["gpus"], *whole["jobs"]))
     assert 0 < count < 30
     assert Recorder().timeline().gpus == ()
+
+
+def test_the_usage_needs_the_whole_log_also_if_the_timeline_does_not(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("reshape_controller.live.journal.SNAPSHOT_EVERY", 5)
+
+    async def test() -> None:
+        _, whole = await _hand_over(tmp_path)
+        store = SqliteStore(tmp_path / "store.sqlite")
+        await store.open()
+        try:
+            end_s = whole["to_s"] + 1.0
+            short = await TimelineReader().usage(store, By.JOB, 0.0, end_s)
+            monkeypatch.setattr(module, "RECORDS_MAX", 3)
+            reader = TimelineReader()
+            assert (await reader.read(store)).from_s > whole["from_s"]
+            assert await reader.usage(store, By.JOB, 0.0, end_s) == short
+            assert await reader.usage(store, By.JOB, 0.0, end_s) == short
+        finally:
+            await store.close()
+        trained = {row.name: row.trained_gpu_s for row in short.rows}
+        for lane in whole["jobs"]:
+            spans = [span for span in lane["spans"] if span["phase"] == "training"]
+            expected = sum(span["size"] * (span["to_s"] - span["from_s"]) for span in spans)
+            assert abs(trained[lane["id"]] - expected) < 1e-6
+        assert abs(short.all_gpu_s - 4 * (end_s - short.from_s)) < 0.001 * short.all_gpu_s
+
+    asyncio.run(test())
+
+
+def test_usage_by_an_unknown_kind_or_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with api(tmp_path) as it:
+            for query, where in (("by=x", "query by"), ("from_s=x", "query from_s")):
+                refused = await it.get(f"/v1/usage?{query}")
+                assert (refused.code, refused.json["path"]) == (400, where)
+            backwards = await it.get("/v1/usage?from_s=2e9&to_s=1e9")
+            assert (backwards.code, backwards.json["path"]) == (400, "query to_s")
+
+    asyncio.run(test())

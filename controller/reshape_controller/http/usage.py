@@ -1,0 +1,212 @@
+"""GPU-seconds by job, host and use, from the spans of the timeline.
+
+Does: takes each change of a GPU's use, and adds up the time between two changes for any stretch of
+time. Each GPU has one use at each moment from its first record on, so the sum over all uses is the
+number of GPUs times the time. State: the closed segments in arrays, by the time of their end.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from reshape_controller.core.model import GpuId, HostId, Job, JobId
+
+
+class Use(StrEnum):
+    """What a GPU does: four uses by a job, and three without one."""
+
+    TRAINED = "trained"
+    STARTING = "starting"
+    SAVING = "saving"
+    """Its job saves, stops, or has stopped and the release is not verified yet."""
+    WAITING = "waiting"
+    """It is reserved for a job that does not start on it yet."""
+    FREE = "free"
+    QUARANTINED = "quarantined"
+    SILENT = "silent"
+    """Its host is silent, or does not show it."""
+
+
+USES = {
+    "training": Use.TRAINED,
+    "starting": Use.STARTING,
+    "saving": Use.SAVING,
+    "stopping": Use.SAVING,
+    "releasing": Use.SAVING,
+    "reserved": Use.WAITING,
+    "quarantined": Use.QUARANTINED,
+    "lost": Use.SILENT,
+}
+"""The use of a GPU by the phase of its span in the timeline; without a span it is free."""
+_NUMBERS = {use: number for number, use in enumerate(Use)}
+_MEMBERS = tuple(Use)
+
+
+class By(StrEnum):
+    """What the rows of a report are for. ``type`` is the type of the GPUs."""
+
+    USER = "user"
+    JOB = "job"
+    TYPE = "type"
+    HOST = "host"
+    JOB_TYPE = "job-type"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """GPU-seconds of one user, job, type or host on GPUs of one type.
+
+    ``name`` is empty for GPUs that no job holds.
+    """
+
+    name: str
+    gpu_type: str
+    trained_gpu_s: float = 0.0
+    starting_gpu_s: float = 0.0
+    saving_gpu_s: float = 0.0
+    waiting_gpu_s: float = 0.0
+    held_gpu_s: float = 0.0
+    """The sum of the four above."""
+    free_gpu_s: float = 0.0
+    quarantined_gpu_s: float = 0.0
+    silent_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPU-seconds from ``from_s`` to ``to_s`` (Unix seconds); those of all rows are all there are:
+    each GPU times the time for which it was in the inventory."""
+
+    from_s: float
+    to_s: float
+    by: str
+    rows: tuple[UsageRow, ...]
+    all_gpu_s: float = 0.0
+
+
+class Holder(NamedTuple):
+    """A job, or None for no job, on GPUs of a host."""
+
+    job: JobId | None
+    host: HostId
+    gpu_type: str
+
+
+Open = tuple[Holder, Use, float]
+"""Holder and use of a GPU, and the time since when."""
+Totals = dict[tuple[Holder, Use], float]
+
+
+class UsageBook:
+    """Collects segments; a segment is a number of GPUs with one holder and use, from one time to
+    another."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Holder, int] = {}
+        self._holders: list[Holder] = []
+        self._holder, self._use, self._count = array("L"), array("B"), array("L")
+        self._from_s, self._to_s = array("d"), array("d")
+        self._closed: Totals = defaultdict(float)
+        self._open: dict[GpuId, Open] = {}
+        self._begin_s: dict[GpuId, float] = {}
+        self._jobs: dict[JobId, tuple[str, str]] = {}
+        """User and job type of each job that held a GPU."""
+        self._last: dict[Open, int] = {}
+        """Segments that end at the newest time, by what was open."""
+
+    def book(self, gpu: GpuId, holder: Holder, use: Use, at_s: float) -> None:
+        """Give a GPU a holder and a use from now on."""
+        before = self._open.get(gpu)
+        if before is None:
+            self._begin_s[gpu] = at_s
+        elif before[:2] == (holder, use):
+            return
+        else:
+            self._close(before, at_s)
+        self._open[gpu] = (holder, use, at_s)
+
+    def know(self, job: Job) -> None:
+        """Take in whose job it is and of which type."""
+        self._jobs[job.id] = (job.spec.user, job.spec.job_type or "")
+
+    def _close(self, segment: Open, at_s: float) -> None:
+        holder, use, since_s = segment
+        if at_s <= since_s:
+            return
+        self._closed[holder, use] += at_s - since_s
+        if self._to_s and self._to_s[-1] != at_s:
+            self._last.clear()
+        number = self._last.get(segment)
+        if number is not None:
+            self._count[number] += 1
+            return
+        self._last[segment] = len(self._to_s)
+        if holder not in self._numbers:
+            self._numbers[holder] = len(self._holders)
+            self._holders.append(holder)
+        self._holder.append(self._numbers[holder])
+        self._use.append(_NUMBERS[use])
+        self._count.append(1)
+        self._from_s.append(since_s)
+        self._to_s.append(at_s)
+
+    def usage(self, by: By, from_s: float, to_s: float, user: str | None = None) -> Usage:
+        """Return the usage in a stretch of time; GPUs go on as they are now up to its end.
+
+        ``user``: only rows of this user's jobs.
+        """
+        sums: dict[tuple[str, str], list[float]] = {}
+        for (holder, use), gpu_s in self._totals(from_s, to_s).items():
+            if user is not None and (holder.job is None or self._jobs[holder.job][0] != user):
+                continue
+            name = self._name(by)(holder)
+            row = sums.setdefault((name, holder.gpu_type), [0.0] * len(Use))
+            row[_NUMBERS[use]] += gpu_s
+        rows = tuple(_row(*key, gpu_s) for key, gpu_s in sorted(sums.items()))
+        begins = self._begin_s.values()
+        all_gpu_s = sum(max(0.0, to_s - max(from_s, begin_s)) for begin_s in begins)
+        begin_s = max(from_s, min(begins, default=from_s))
+        return Usage(min(begin_s, to_s), to_s, by.value, rows, all_gpu_s)
+
+    def _name(self, by: By) -> Callable[[Holder], str]:
+        match by:
+            case By.TYPE:
+                return lambda holder: holder.gpu_type
+            case By.HOST:
+                return lambda holder: holder.host
+            case By.JOB:
+                return lambda holder: holder.job or ""
+        part = 0 if by is By.USER else 1
+        return lambda holder: self._jobs[holder.job][part] or "-" if holder.job is not None else ""
+
+    def _totals(self, from_s: float, to_s: float) -> Totals:
+        whole = not self._to_s or (from_s <= min(self._begin_s.values()) and to_s >= self._to_s[-1])
+        totals: Totals = defaultdict(float, self._closed if whole else {})
+        for segment, gpu_s in () if whole else self._cut(from_s, to_s):
+            totals[segment] += gpu_s
+        for holder, use, since_s in self._open.values():
+            gpu_s = to_s - max(from_s, since_s)
+            if gpu_s > 0:
+                totals[holder, use] += gpu_s
+        return totals
+
+    def _cut(self, from_s: float, to_s: float) -> Iterator[tuple[tuple[Holder, Use], float]]:
+        """Yield the closed segments in a stretch of time."""
+        for number in range(bisect_right(self._to_s, from_s), len(self._to_s)):
+            begin_s, end_s = self._from_s[number], self._to_s[number]
+            seconds = min(end_s, to_s) - max(begin_s, from_s)
+            if seconds > 0:
+                what = self._holders[self._holder[number]], _MEMBERS[self._use[number]]
+                yield what, self._count[number] * seconds
+
+
+def _row(name: str, gpu_type: str, gpu_s: list[float]) -> UsageRow:
+    trained, starting, saving, waiting, *others = gpu_s
+    held = trained + starting + saving + waiting
+    return UsageRow(name, gpu_type, trained, starting, saving, waiting, held, *others)

@@ -1,0 +1,145 @@
+"""The usage of random logs, with crashes and kills: every GPU-second is there, once."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import GpuState, Mechanism, Stage
+from reshape_controller.core.plan import Plan
+from reshape_controller.core.service import served_until
+from reshape_controller.core.state import State
+from reshape_controller.http.timeline import Recorder
+from reshape_controller.http.usage import By, Use
+from reshape_sidecar import codec
+from tests.property.test_handover import STEPS, Chaos
+from tests.support.gate import examples
+from tests.support.world import World
+
+FIELDS = {use: f"{use.value}_gpu_s" for use in Use}
+WITHOUT_JOB = {
+    GpuState.IDLE: Use.FREE,
+    GpuState.QUARANTINED: Use.QUARANTINED,
+    GpuState.LOST: Use.SILENT,
+}
+IN_USE = {Stage.TRAINING: Use.TRAINED, Stage.STARTING: Use.STARTING}
+
+
+def uses(state: State) -> dict[tuple[str, Use], int]:
+    """Number of GPUs by owner and use, straight from the state."""
+    found: dict[tuple[str, Use], int] = defaultdict(int)
+    for gpu in state.gpus.values():
+        use = WITHOUT_JOB.get(gpu.state, Use.SAVING)
+        if gpu.state is GpuState.RESERVED:
+            use = Use.WAITING
+        elif gpu.state is GpuState.IN_USE and gpu.owner in state.jobs:
+            use = IN_USE.get(state.jobs[gpu.owner].stage, Use.SAVING)
+        found[gpu.owner or "", use] += 1
+    return found
+
+
+class Reading:
+    """A log read by the recorder, beside a sum that looks at each GPU after each entry."""
+
+    def __init__(self, log: list[tuple[str, ...]]) -> None:
+        self.recorder, self.engine = Recorder(), Engine()
+        self.moments: list[tuple[float, dict[tuple[str, Use], int]]] = []
+        for seq, (what, at, text, *_) in enumerate(log, 1):
+            if what == "event":
+                self.engine.step(codec.from_value(ev.Event, json.loads(text)), float(at))
+            else:
+                self.engine.apply(codec.loads(Plan, text), float(at))
+            self.recorder.record(self.engine, seq, float(at))
+            self.moments.append((float(at), uses(self.engine.state)))
+
+    def by_job(self, from_s: float, to_s: float) -> dict[tuple[str, Use], float]:
+        found = self.recorder.usage.usage(By.JOB, from_s, to_s)
+        sums = {(row.name, use): getattr(row, FIELDS[use]) for row in found.rows for use in Use}
+        assert sum(sums.values()) == pytest.approx(found.all_gpu_s, rel=1e-9, abs=1e-6)
+        return {key: gpu_s for key, gpu_s in sums.items() if gpu_s > 1e-9}
+
+    def expected(self, from_s: float, to_s: float) -> dict[tuple[str, Use], float]:
+        found: dict[tuple[str, Use], float] = defaultdict(float)
+        ends = [at_s for at_s, _ in self.moments[1:]] + [float("inf")]
+        for (begin_s, counts), end_s in zip(self.moments, ends, strict=True):
+            seconds = min(end_s, to_s) - max(begin_s, from_s)
+            for key, gpus in counts.items():
+                found[key] += gpus * max(0.0, seconds)
+        return {key: gpu_s for key, gpu_s in found.items() if gpu_s > 1e-9}
+
+
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
+    steps=STEPS,
+    cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_the_usage_of_any_stretch_is_what_each_gpu_did(
+    mechanism: Mechanism, steps: list[tuple[str, str, int]], cuts: tuple[float, float]
+) -> None:
+    chaos = Chaos(mechanism)
+    chaos.begin_hand_over()
+    for step in steps:
+        chaos.act(*step)
+    reading, end_s = Reading(chaos.world.log), chaos.world.now_s + 5.0
+    assert reading.by_job(0.0, end_s) == pytest.approx(reading.expected(0.0, end_s))
+    from_s, to_s = sorted(reading.moments[0][0] + cut * end_s for cut in cuts)
+    assert reading.by_job(from_s, to_s) == pytest.approx(reading.expected(from_s, to_s))
+
+
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS)
+def test_the_usage_of_training_is_the_attained_service(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    chaos = Chaos(Mechanism.SIDECAR)
+    chaos.begin_hand_over()
+    for step in steps:
+        chaos.act(*step)
+    reading, state = Reading(chaos.world.log), chaos.world.engine.state
+    now_s = state.now_s
+    found = reading.by_job(0.0, now_s)
+    for job in state.jobs.values():
+        account = served_until(job, now_s, state.gpus, state.hosts)
+        served = sum(each.gpu_s for each in account if each.phase == "training")
+        assert found.get((job.id, Use.TRAINED), 0.0) == pytest.approx(served, abs=1e-6)
+
+
+def test_two_hundred_jobs_with_kills_are_accounted_for_to_the_second() -> None:
+    """The sum by user, type and host is the number of GPUs times the time."""
+    dice, world = random.Random(36), World().boot(8, hosts=2)
+    for number in range(200):
+        name = f"job-{number}"
+        world.submit(name, 1, 2, user=f"user-{number % 7}")
+        world.plan((name, dice.choice((1, 2))), host=f"host-{number % 2}")
+        world.wait(dice.uniform(1, 500))
+        match dice.choice(("finish", "crash", "kill", "restart", "finish")):
+            case "finish":
+                world.finish(name)
+            case "crash":
+                world.crash(name)
+            case "kill":
+                world.kill_container(name)
+            case "restart":
+                epoch = world.engine.state.epoch + 1
+                world.event(ev.ControllerStarted(epoch, "test", Mechanism.SIDECAR))
+        if world.job(name).stage is not Stage.NONE or name in world.engine.state.jobs:
+            world.event(ev.CancelRequested(world.job(name).id, "op"))
+        world.settle()
+    book = Reading(world.log).recorder.usage
+    end_s = world.now_s + 1.0
+    wall_s = end_s - float(world.log[0][1])
+    for by in By:
+        found = book.usage(by, 0.0, end_s)
+        summed = sum(getattr(row, name) for row in found.rows for name in FIELDS.values())
+        assert summed == pytest.approx(16 * wall_s, rel=1e-3)
+        assert summed == pytest.approx(found.all_gpu_s)
+    users = {row.name for row in book.usage(By.USER, 0.0, end_s).rows}
+    assert {f"user-{number}" for number in range(7)} <= users
