@@ -77,6 +77,9 @@ class ContainerStatus:
     """Its host; None: the only host of this launcher, or not known yet."""
     lasting: bool = False
     """True if it never started, and another attempt would not start either."""
+    suspended: str = ""
+    """Why no process of it exists and none starts, if another controller of the cluster suspends
+    it. It counts as running."""
     torn: str = ""
     """The file of its launch that is cut, empty or gone, if it runs: ``launch`` writes it again."""
 
@@ -94,6 +97,8 @@ class HostSeen:
     boot: str = ""
     shown: tuple[str, ...] | None = None
     """All GPUs of the host, also those in use by others; None: not known now."""
+    closed: str = ""
+    """Why no container may be started there now; empty if it may."""
 
 
 @dataclass(frozen=True, slots=True)

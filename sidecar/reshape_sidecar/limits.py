@@ -25,6 +25,8 @@ and environment is lower, so a start that is too large fails there, as an exit o
 LOG_BYTES_MAX = 64 << 20
 """Of a longer log file the oldest part is freed. Without holes in files it is copied to NAME.1 and
 emptied, so a log takes at most twice this."""
+ECHO_EVERY_S = 0.5
+"""Pause between two copies of training's output to the log of its pod."""
 LOG_CHECK_S = 10.0
 ZYGOTE_ANSWER_S = 5.0
 """Time for the zygote's fork to be ready; then the start is cold, and the zygote is killed."""

@@ -12,6 +12,7 @@ from typing import Any
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.values import (
     ClaimInfo,
+    CreatedJob,
     JobInfo,
     KubernetesError,
     Manifest,
@@ -36,6 +37,8 @@ class FakeCluster:
     """Claims that are not for any number of nodes."""
     refuse: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    queue: str = ""
+    """The queue that admits new Jobs."""
     runs: bool = True
     """Whether the node has the pod's container running, whatever its status says."""
     answer: str = '{"pids": []}'
@@ -45,14 +48,15 @@ class FakeCluster:
     def close(self) -> None:
         self._called("close", "")
 
-    def create_job(self, manifest: Manifest) -> str:
+    def create_job(self, manifest: Manifest) -> CreatedJob:
         name = self._called("create_job", manifest["metadata"]["name"])
         self.made_jobs.setdefault(name, manifest)
         job = manifest["metadata"]["annotations"][naming.JOB]
         attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
         pods = manifest["spec"]["parallelism"]
-        self.seen_jobs.setdefault(name, JobInfo(name, job, attempt, suspended=True, pods=pods))
-        return f"uid-{name}"
+        made = JobInfo(name, job, attempt, suspended=True, pods=pods, queue=self.queue)
+        made = self.seen_jobs.setdefault(name, made)
+        return CreatedJob(f"uid-{name}", made.released, made.queue)
 
     def create_secret(self, manifest: Manifest) -> None:
         name = self._called("create_secret", manifest["metadata"]["name"])
@@ -71,6 +75,8 @@ class FakeCluster:
         job = self.seen_jobs.get(name)
         if job is None:
             return False
+        if naming.RELEASED in changes["metadata"]["annotations"]:
+            job = replace(job, released=True)
         if changes["spec"].get("suspend") is False and job.suspended:
             job = replace(job, suspended=False)
             self.seen_pods[f"{name}-x"] = PodInfo(f"{name}-x", name, "node1")

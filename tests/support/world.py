@@ -243,6 +243,22 @@ class World:
         del self.containers[key]
         self.event(ev.ContainerGone(key[0], key[1], code))
 
+    def suspend(self, job: str, reason: str = "suspended by a test") -> None:
+        """Another controller ends the container's processes and lets none start."""
+        key = self._key(job, None)
+        if key is not None:
+            del self.containers[key]
+        attempt = self.job(job).attempt
+        self.event(ev.ContainerSuspended(self.job(job).id, attempt, reason))
+
+    def admit(self, job: str) -> None:
+        """The other controller lets the container start, in the same attempt."""
+        known = self.job(job)
+        assert known.host is not None
+        made = Container(known.id, known.attempt, known.host, sequence=known.sequence)
+        self.containers[known.id, known.attempt] = made
+        self.event(ev.ContainerAdmitted(known.id, known.attempt))
+
     def _key(self, job: str, attempt: int | None) -> tuple[JobId, int] | None:
         keys = [k for k in self.containers if k[0] == job and attempt in (None, k[1])]
         return max(keys, key=lambda key: key[1]) if keys else None

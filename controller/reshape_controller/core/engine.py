@@ -20,6 +20,7 @@ from reshape_controller.core import (
     plan_validation,
     reports,
     requests,
+    suspension,
 )
 from reshape_controller.core import events as ev
 from reshape_controller.core.changes import ChangeSet
@@ -168,7 +169,13 @@ class Engine:
                 deadlines.postpone(tx, held_s)
             case ev.ReleaseVerified() | ev.ReleaseNotEmpty():
                 self._release_seen(tx, event)
-            case ev.FilesFound() | ev.LaunchFailed() | ev.ContainerGone():
+            case (
+                ev.FilesFound()
+                | ev.LaunchFailed()
+                | ev.ContainerGone()
+                | ev.ContainerSuspended()
+                | ev.ContainerAdmitted()
+            ):
                 self._container_seen(tx, event)
             case ev.JobSubmitted() | ev.JobRejected():
                 self._submitted(tx, event)
@@ -221,9 +228,7 @@ class Engine:
             return False
         return job.spec.priority <= known.spec.priority
 
-    def _container_seen(
-        self, tx: Transaction, event: ev.FilesFound | ev.LaunchFailed | ev.ContainerGone
-    ) -> None:
+    def _container_seen(self, tx: Transaction, event: ev.OfContainer) -> None:
         job = self.state.jobs.get(event.job)
         if job is None or job.attempt != event.attempt or job.stage is Stage.NONE:
             return
@@ -232,6 +237,10 @@ class Engine:
         elif isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
             job_exit.on_container_gone(tx, job.id, reason, event.exit_code)
+        elif isinstance(event, ev.ContainerSuspended):
+            suspension.on_suspended(tx, job.id, event.reason)
+        elif isinstance(event, ev.ContainerAdmitted):
+            suspension.on_admitted(tx, job.id)
         elif job.stage is Stage.LAUNCHING:
             job_exit.on_launch_failed(tx, job.id, event.reason, retryable=event.retryable)
 

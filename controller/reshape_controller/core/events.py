@@ -61,6 +61,23 @@ class HostUndrained:
 
 
 @dataclass(frozen=True, slots=True)
+class HostClosed:
+    """No container may be started on the host for now; jobs that run there go on."""
+
+    host: HostId
+    reason: str
+    answers: bool = True
+    """False if a container there could not be ended now."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostOpened:
+    """Containers may be started on the host again."""
+
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True)
 class HostFellSilent:
     """The host was silent for ``host_silent_s``. Its GPUs stay lost until the host is cleaned."""
 
@@ -189,6 +206,24 @@ class ContainerGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerSuspended:
+    """The launcher observed that no process of the container exists, and that another controller
+    of the cluster lets none start for now."""
+
+    job: JobId
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAdmitted:
+    """The other controller lets the container start."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseVerified:
     """No process of the attempt up to the generation is left on these GPUs."""
 
@@ -220,12 +255,17 @@ class ControllerHeldUp:
     held_s: float
 
 
+OfContainer = FilesFound | LaunchFailed | ContainerGone | ContainerSuspended | ContainerAdmitted
+"""What the launcher observed of an attempt's container."""
+
 Event = (
     ControllerStarted
     | HostAdded
     | GpusSeen
     | HostDrained
     | HostUndrained
+    | HostClosed
+    | HostOpened
     | HostFellSilent
     | HostCleaned
     | GpuCleared
@@ -242,6 +282,8 @@ Event = (
     | FilesFound
     | LaunchFailed
     | ContainerGone
+    | ContainerSuspended
+    | ContainerAdmitted
     | ReleaseVerified
     | ReleaseNotEmpty
     | DeadlinesDue

@@ -65,7 +65,10 @@ def _check_job(state: State, job: Job) -> None:
     _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: not its GPU count")
     _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: has no GPUs in this stage")
     _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: has GPUs and no container")
-    _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: has no deadline")
+    is_suspended = job.stage is Stage.LAUNCHING and bool(job.suspended)
+    waits = job.stage in _WAITS and not is_suspended
+    _require(not waits or job.deadline is not None, f"{name}: has no deadline")
+    _require(not is_suspended or job.hand_over is None, f"{name}: suspended, and gets GPUs")
     _require((job.stage is Stage.NONE) == (job.host is None), f"{name}: host {job.host}")
     _require(not (job.state.terminal and job.stage is Stage.NONE), f"{name}: has ended")
     stays = job.only_host in (None, job.host) or job.stage in (Stage.NONE, Stage.ENDING)

@@ -10,7 +10,7 @@ from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import gpu_ledger
 from reshape_controller.core.explanation import gpus as counted
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
+from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState, Stage
 from reshape_controller.core.stop_table import Request
 from reshape_controller.core.transaction import Transaction
 
@@ -26,6 +26,8 @@ def take(tx: Transaction, event: ev.Event) -> None:
             | ev.HostCleaned(host)
             | ev.HostDrained(host)
             | ev.HostUndrained(host)
+            | ev.HostClosed(host)
+            | ev.HostOpened(host)
         ):
             known = tx.state.hosts.get(host)
             if known is not None:
@@ -45,6 +47,12 @@ def _take_host_event(tx: Transaction, host: Host, event: ev.Event) -> None:
             job_exit.on_host_silent(tx, host, reason)
         case ev.HostCleaned(_, reason):
             job_exit.on_host_cleaned(tx, host, reason)
+        case ev.HostClosed(_, reason, answers):
+            _close(tx, host, reason, answers=answers)
+        case ev.HostOpened() if host.closed:
+            tx.state.put_host(replace(host, closed=""))
+            tx.state.plan_wanted = True
+            tx.note(None, "host-opened", f"{host.id} takes new jobs")
         case ev.HostDrained(_, user):
             _drain(tx, host, user)
         case ev.HostUndrained(_, user) if host.drained:
@@ -95,6 +103,21 @@ def _change_gpu_type(tx: Transaction, host: Host, gpu_type: str) -> None:
         tx.update(job.id)  # the view of each job names the GPU type of its host
     tx.state.plan_wanted = True
     tx.note(None, "host-added", f"{host.id}: GPU type {gpu_type} replaces {host.gpu_type}")
+
+
+def _close(tx: Transaction, host: Host, reason: str, *, answers: bool) -> None:
+    """Close a host to new jobs; a job whose container has not come up there starts elsewhere."""
+    if host.closed == reason:
+        return
+    tx.state.put_host(replace(host, closed=reason))
+    tx.state.plan_wanted = True
+    tx.note(None, "host-closed", f"{host.id}: {reason}")
+    if not answers:
+        return
+    for job in sorted(tx.state.jobs.values(), key=lambda job: job.place):
+        if job.host == host.id and job.stage is Stage.LAUNCHING:
+            text = f"{host.id} takes no new job: {reason}"
+            job_exit.leave(tx, job.id, text, after=JobState.SUBMITTED)
 
 
 def _drain(tx: Transaction, host: Host, user: str) -> None:

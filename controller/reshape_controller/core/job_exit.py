@@ -135,13 +135,15 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
     """Queue, halt or end a job whose container is gone with every process in it.
 
     An end that was not requested is a failure of the job, unless it trained and its container ended
-    with exit code 0: then the container was stopped from outside, and may have saved before.
+    with exit code 0 (then the container was stopped from outside, and may have saved before), or
+    another controller had suspended its container.
     """
     job = tx.state.jobs[job_id]
     tx.note(job, "container-gone", reason)
     in_order, taken_away = exit_code == 0, False
     if job.stage is not Stage.ENDING and not (in_order and _told_to_end(job)):
         taken_away = in_order and job.stage in (Stage.TRAINING, Stage.SAVING)
+        taken_away = taken_away or bool(job.suspended)
         job = _leave_hand_overs(tx, job_id, reason)
         gpu_ledger.release(tx, job_id, job.gpus, job.generation)
         tx.update(job_id, gpus=())

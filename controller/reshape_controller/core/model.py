@@ -341,6 +341,8 @@ class Job:
     """Its newest evaluations, by step and metric."""
     notes: tuple[tuple[str, str], ...] = ()
     """Name and text of each note that plans have written about it, by name."""
+    suspended: str = ""
+    """Reason that another controller lets no process of its container start; empty if none does."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -430,3 +432,14 @@ class Host:
     """False while it is silent or gone."""
     drained_by: str = ""
     """Source of the last drain; an automatic undrain needs the same source. Empty: not drained."""
+    closed: str = ""
+    """Why no job is placed there now, though its jobs stay; empty if it is open."""
+
+    @property
+    def no_option(self) -> str:
+        """Why no plan may place a job there; empty if it may."""
+        if not self.present:
+            return f"{self.id} is silent"
+        if self.drained:
+            return f"{self.id} is drained"
+        return f"{self.id} takes no new job: {self.closed}" if self.closed else ""

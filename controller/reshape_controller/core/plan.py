@@ -101,7 +101,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A usable host: present and not drained. ``idle`` counts GPUs that a plan may give away."""
+    """A usable host: present, open and not drained. ``idle``: GPUs that a plan may give away."""
 
     id: HostId
     gpu_type: str

@@ -110,8 +110,9 @@ def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> J
     if target.size not in job.sizes and not is_preempted:
         raise PlanRejected(f"{target.job}: {target.size} is not in its GPU counts {job.sizes}")
     host = state.hosts.get(target.host)
-    if host is None or not host.present or host.drained:
-        raise PlanRejected(f"{target.job}: host {target.host} cannot be used")
+    if host is None or host.no_option:
+        why = f": {host.no_option}" if host is not None else ""
+        raise PlanRejected(f"{target.job}: host {target.host} cannot be used{why}")
     if job.only_host not in (None, target.host):
         raise PlanRejected(f"{target.job}: can run only on {job.only_host}, not on {target.host}")
     if not job.reachable:

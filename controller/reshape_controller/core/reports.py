@@ -151,6 +151,7 @@ def on_initialized(tx: Transaction, job_id: JobId, report: Observed) -> None:
         state=JobState.INITIALIZED,
         initialized_at_s=tx.now_s,
         deadline=None,
+        suspended="",
         reason="initialised; waits for its GPUs" if waits else job.reason,
     )
     tx.note(job, "initialized", "its SideCar is ready; it holds no GPU yet")

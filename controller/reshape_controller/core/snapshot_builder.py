@@ -176,7 +176,7 @@ class SnapshotBuilder:
 
     def _renew_host(self, host_id: HostId) -> None:
         host = self._hosts.get(host_id)
-        if host is None or not host.present or host.drained:
+        if host is None or host.no_option:
             self._host_views.pop(host_id, None)
         else:
             self._host_views[host_id] = self._host_view(host)

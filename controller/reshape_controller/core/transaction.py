@@ -103,6 +103,7 @@ class JobChanges(TypedDict, total=False):
     serves_since_s: float | None
     evaluations: tuple[Evaluation, ...]
     notes: tuple[tuple[str, str], ...]
+    suspended: str
 
 
 class Transaction:

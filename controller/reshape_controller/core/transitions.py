@@ -257,6 +257,19 @@ STAGE_CHANGES = (
         "the launcher saw that the container is gone",
         "attempts.without_container",
     ),
+    StageChange(
+        (Stage.READY, *WITH_GPUS),
+        Stage.LAUNCHING,
+        "another controller suspended its container, which has no process any more; the job "
+        "starts again once that controller resumes it",
+        "suspension.on_suspended",
+    ),
+    StageChange(
+        (Stage.READY, *WITH_GPUS),
+        Stage.ENDING,
+        "the same, and it was about to leave its container",
+        "suspension.on_suspended",
+    ),
     StageChange(ANY, Stage.NONE, "its host is silent or was cleaned", "job_exit.on_host_silent"),
     StageChange(
         ANY_BUT_ENDING,

@@ -104,9 +104,11 @@ SIDECAR_ROUTES: tuple[Route, ...] = (
     _SIDECAR,
     (r"/healthz", probes.Alive),
     (r"/readyz", probes.Leads),
+    (r"/metrics", cluster.ScrapedMetrics),
 )
-"""Routes for pods: the SideCars' long poll, for which each attempt has a token, and the probes by
-which the cluster checks that this process answers, and that SideCars should connect to it."""
+"""Routes for pods: the SideCars' long poll, for which each attempt has a token, the probes by which
+the cluster checks that this process answers, and that SideCars should connect to it, and the
+figures that it scrapes."""
 STANDBY_ROUTES: tuple[Route, ...] = (
     (r"/healthz", probes.Alive),
     (r"/v1/status", probes.StandbyStatus),

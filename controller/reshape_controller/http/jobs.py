@@ -22,6 +22,9 @@ from reshape_controller.http.views import (
 from reshape_controller.records import from_json, from_yaml
 from reshape_controller.store.protocol import JobRow
 
+KEY_HEADER = "Idempotency-Key"
+KEY_CHARS_MAX = 200
+
 
 class JobHandler(Handler):
     """Base of the handlers that show jobs."""
@@ -48,9 +51,17 @@ class Jobs(JobHandler):
         parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
         spec = parse(body_text(self.request.body))
         spec = owned(spec, self.identity, self.context.identities.uid_of, self.user())
-        job = await self.context.control.submit(spec)
+        job = await self.context.control.submit(spec, self._key())
         self.set_header("Location", f"/v1/jobs/{job}")
         self.answer(self.view(await self.row(job)), 201)
+
+    def _key(self) -> str:
+        """Return the key by which a repeat of this submission is known; empty without one."""
+        key = self.request.headers.get(KEY_HEADER, "")
+        if len(key) > KEY_CHARS_MAX:
+            what = f"{KEY_HEADER} has {len(key)} characters, more than {KEY_CHARS_MAX}"
+            raise bad_request(what, f"header {KEY_HEADER}", "send a shorter one, such as a UUID")
+        return key
 
     async def get(self) -> None:
         page = await self.context.control.store.jobs(

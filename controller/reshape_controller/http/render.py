@@ -18,6 +18,7 @@ from reshape_controller.core.explanation import costs_of, explain_json, explain_
 from reshape_controller.core.model import (
     FieldError,
     Gpu,
+    GpuState,
     Host,
     Job,
     JobId,
@@ -94,8 +95,13 @@ def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:
         promised_to=gpu.promised_to,
         promised_to_name=names.get(gpu.promised_to) if gpu.promised_to is not None else None,
         drained=host.drained if host is not None else False,
-        reason=gpu.reason or gpu.unseen,
+        reason=gpu.reason or gpu.unseen or _closed(gpu, host),
     )
+
+
+def _closed(gpu: Gpu, host: Host | None) -> str:
+    """Return why an idle GPU is given to no job; empty if it may be."""
+    return host.closed if host is not None and gpu.state is GpuState.IDLE else ""
 
 
 def host_view(host: Host) -> HostView:

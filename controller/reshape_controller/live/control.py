@@ -74,10 +74,23 @@ class Control:
         """Starts of processes since this controller began."""
         return self._loop.starts
 
-    async def submit(self, spec: JobSpec) -> JobId:
-        """Accept a job; it is in the log when this returns. Raises Refused, NotReady."""
+    async def submit(self, spec: JobSpec, key: str = "") -> JobId:
+        """Accept a job; it is in the log when this returns.
+
+        ``key``: a repeat with the same key and record is the same job; empty: each call is a job of
+        its own. Raises Refused, NotReady; Conflict for another record under the key.
+        """
+        job = job_id(spec.name, f"key {key}" if key else secrets.token_hex(16))
+        if key:
+            known = await self.store.job(job)
+            if known is not None and known.id == job:
+                if known.job is None or known.job.spec != spec:
+                    raise Conflict(
+                        f"another record was submitted under the key {key!r}: it is {job}; use a "
+                        "new key for each job"
+                    )
+                return job
         self._admission.admit(spec)
-        job = job_id(spec.name, secrets.token_hex(16))
         await self._commit(ev.JobSubmitted(job, spec), lambda: self._admission.entered(spec))
         return job
 

@@ -101,7 +101,11 @@ class Effects:
         for command in commands:
             match command:
                 case SetDesired(desired):
-                    self._hub.set_desired(desired, _workers(engine.state, desired.job))
+                    known = engine.state.jobs.get(JobId(desired.job))
+                    if known is not None and known.suspended:
+                        self._hub.begin_again(desired, known.spec.workers)
+                    else:
+                        self._hub.set_desired(desired, _workers(engine.state, desired.job))
                     if EffectKey(Action.LAUNCH, desired.job, desired.attempt) not in self._tasks:
                         self._attempts.add((desired.job, desired.attempt))
                 case Launch(epoch, job_id, attempt, host_id):
@@ -140,8 +144,13 @@ class Effects:
                 expected = frozenset(self._attempts)
                 statuses = await self._launcher.containers()
                 self._post_ends(expected, statuses, engine().state)
+                self._post_suspensions(statuses, engine().state)
                 self._begin_mends(statuses, engine().state)
-                self._troubles = {(s.job, s.attempt): s.reason for s in statuses if s.running}
+                self._troubles = {
+                    (s.job, s.attempt): s.reason
+                    for s in statuses
+                    if s.running and not s.suspended  # the engine has that reason
+                }
                 trouble = ""
             except Exception as error:
                 if repr(error) != trouble:
@@ -304,6 +313,20 @@ class Effects:
                 self._begin_removal(job.id, job.attempt, grace_s, "its container does not exist")
             elif not status.running:
                 self._post_end(job.id, status)
+
+    def _post_suspensions(self, statuses: tuple[ContainerStatus, ...], state: State) -> None:
+        """Post each container that another controller suspended, or lets start again."""
+        for status in statuses:
+            job = state.jobs.get(JobId(status.job))
+            if job is None or job.attempt != status.attempt or job.stage is Stage.NONE:
+                continue
+            if not status.running or status.suspended == job.suspended:
+                continue
+            if status.suspended:
+                self._hub.post_last_report(job.id, job.attempt)
+                self._post(ev.ContainerSuspended(job.id, job.attempt, status.suspended))
+            else:
+                self._post(ev.ContainerAdmitted(job.id, job.attempt))
 
     def _post_end(self, job: JobId, status: ContainerStatus) -> None:
         attempt, reason = status.attempt, status.reason

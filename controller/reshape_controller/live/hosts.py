@@ -67,6 +67,7 @@ class HostWatch:
         now_s = self._monotonic_s()
         for known in tuple(state.hosts.values()):
             found = hosts.get(known.id)
+            self._post_closed(known, found)
             if found is not None and found.ready:
                 self._silent_since_s.pop(known.id, None)
                 await self._post_return(state, known, found)
@@ -92,6 +93,15 @@ class HostWatch:
         shown = frozenset(host.shown)
         if any((gpu.id in shown) == bool(gpu.unseen) for gpu in state.gpus_of_host(known.id)):
             self._post(ev.GpusSeen(known.id, tuple(GpuId(gpu) for gpu in host.shown)))
+
+    def _post_closed(self, known: Host, found: HostSeen | None) -> None:
+        """Post that a host takes no new job for now, at once: its loss has its own deadline."""
+        reason = "its node is not in the cluster" if found is None else found.closed
+        if reason and reason != known.closed:
+            answers = found is not None and found.ready
+            self._post(ev.HostClosed(known.id, reason, answers))
+        elif known.closed and not reason:
+            self._post(ev.HostOpened(known.id))
 
     def _post_cordon(self, state: State, host: HostSeen) -> None:
         """Post a drain for a host that the cluster cordoned, and its end."""

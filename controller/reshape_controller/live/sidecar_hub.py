@@ -110,6 +110,12 @@ class SidecarHub:
             entry.group.desired = desired
             entry.wake()
 
+    def begin_again(self, desired: Desired, workers: int) -> None:
+        """Answer new SideCars of a suspended attempt from now on, which have no memory of the
+        SideCars before them; until the first report, silence means nothing."""
+        self.forget(JobId(desired.job))
+        self.set_desired(desired, workers, launching=True)
+
     def forget(self, job: JobId) -> None:
         """Drop a job that has no container any more."""
         entry = self._attempts.pop(job, None)

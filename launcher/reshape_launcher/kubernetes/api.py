@@ -25,6 +25,7 @@ from reshape_launcher.kubernetes.values import (
     ALREADY_EXISTS,
     NOT_FOUND,
     ClaimInfo,
+    CreatedJob,
     JobInfo,
     KubernetesError,
     Manifest,
@@ -89,7 +90,7 @@ class ClusterClient:
     def close(self) -> None:
         self._api.rest_client.pool_manager.clear()
 
-    def create_job(self, manifest: Manifest) -> str:
+    def create_job(self, manifest: Manifest) -> CreatedJob:
         name = manifest["metadata"]["name"]
         made = none_if(
             ALREADY_EXISTS,
@@ -103,7 +104,7 @@ class ClusterClient:
         if made is None:
             what = f"job {name} cannot be read"
             made = _call(what, self._batch.read_namespaced_job, name, self._namespace)
-        return str(made.metadata.uid)
+        return api_objects.created_job_of(made)
 
     def create_secret(self, manifest: Manifest) -> None:
         self._create("secret", self._core.create_namespaced_secret, manifest)
@@ -229,7 +230,7 @@ class ClusterClient:
             _preload_content=False,
         )
         try:
-            socket.run_forever(timeout=RUN_S)
+            _until_closed(pod, socket)
             if socket.is_open():
                 raise KubernetesError(f"a command in pod {pod}", 0, f"no result within {RUN_S:g} s")
             code = _exit_code(pod, socket)
@@ -262,6 +263,18 @@ class ClusterClient:
             going_on = page.metadata.var_continue if page.metadata else None
             if not going_on:
                 return items
+
+
+def _until_closed(pod: str, socket: Any) -> None:
+    """Read what a command writes until it has ended, or for ``RUN_S``.
+
+    The client has no error of its own for a connection that the node cuts.
+    """
+    try:
+        socket.run_forever(timeout=RUN_S)
+    except Exception as error:
+        what = str(error) or type(error).__name__
+        raise KubernetesError(f"a command in pod {pod} was cut off", 0, what) from None
 
 
 def _exit_code(pod: str, socket: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
-from reshape_launcher.kubernetes.values import ClaimInfo, JobInfo, Node, PodInfo
+from reshape_launcher.kubernetes.values import ClaimInfo, CreatedJob, JobInfo, Node, PodInfo, Taint
 
 LASTING = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container that persist through waiting and further attempts."""
@@ -18,6 +18,8 @@ NO_SUCH_IMAGE = "code = NotFound"
 IN_ORDER = "it ended normally, as after a deletion or an eviction"
 """Reason of a Job whose pod is gone and had saved."""
 MESSAGE_CHARS_MAX = 600
+GATED = "SchedulingGated"
+"""Reason of a pod that another controller keeps the scheduler from."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim whose volume is created on the node of its first pod."""
 
@@ -35,6 +37,8 @@ def job_of(found: Any) -> JobInfo | None:
         job,
         int(attempt),
         suspended=bool(found.spec.suspend),
+        released=naming.RELEASED in annotations,
+        queue=_queue_of(found),
         over=IN_ORDER if complete else _failed(found.status),
         succeeded=complete,
         reason=annotations.get(naming.REASON, ""),
@@ -42,6 +46,19 @@ def job_of(found: Any) -> JobInfo | None:
         has_ended_pod=bool(found.status and (found.status.failed or found.status.succeeded)),
         pods=found.spec.parallelism or 1,
     )
+
+
+def created_job_of(found: Any) -> CreatedJob:
+    """Return what a launch needs to know of its Job."""
+    released = naming.RELEASED in (found.metadata.annotations or {})
+    return CreatedJob(str(found.metadata.uid), released, _queue_of(found))
+
+
+def _queue_of(found: Any) -> str:
+    """Return who admits a Job; empty if it starts without admission."""
+    by = found.spec.managed_by or ""
+    queue = (found.metadata.labels or {}).get(naming.QUEUE, "")
+    return queue or ("" if by == naming.JOB_CONTROLLER else by)
 
 
 def pod_of(found: Any) -> PodInfo:
@@ -68,6 +85,7 @@ def pod_of(found: Any) -> PodInfo:
         reason=_end_reason(meta, status, ended, placer),
         trouble=_trouble(status, waiting_state),
         lasting=lasting,
+        gated=bool(found.spec.scheduling_gates) and not found.spec.node_name,
         message=(ended.message or "") if ended is not None else "",
         claims=tuple(
             volume.persistent_volume_claim.claim_name
@@ -84,6 +102,7 @@ def node_of(found: Any) -> Node:
         ready=_condition(found.status, "Ready") is not None,
         schedulable=not found.spec.unschedulable,
         boot_id=found.status.node_info.boot_id if found.status.node_info else "",
+        taints=tuple(Taint(t.key, t.value or "", t.effect) for t in found.spec.taints or ()),
     )
 
 
@@ -149,7 +168,10 @@ def _trouble(status: Any, waiting_state: Any) -> str:
     if waiting_state is not None:
         return _text(waiting_state.reason, waiting_state.message)
     unscheduled = _condition(status, "PodScheduled", "False")
-    return "" if unscheduled is None else _text("it cannot be scheduled", unscheduled.message)
+    gated = unscheduled is not None and unscheduled.reason == GATED
+    return (
+        "" if unscheduled is None or gated else _text("it cannot be scheduled", unscheduled.message)
+    )
 
 
 def _text(reason: str | None, message: str | None) -> str:

@@ -2,8 +2,9 @@
 
 Does: create the SideCar's archive, then the Job (suspended), then its Secret (owned by the Job) and
 for several workers a Service, and at last unsuspend the Job. In this order nothing is left half
-done, and each object may exist already. The playbook gets the same objects as files in a folder and
-calls ``apply_from``. No function here waits for a pod.
+done, and each object may exist already. A Job that a queueing system admits stays suspended, and so
+does a Job that another controller has suspended since its launch. The playbook gets the same
+objects as files in a folder and calls ``apply_from``. No function here waits for a pod.
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ class Applier(Protocol):
 def apply(cluster: ClusterApi, objects: AttemptObjects) -> None:
     """Create the objects that do not exist yet. Raises KubernetesError; a repeat continues."""
     cluster.create_config_map(objects.config_map)
-    uid = cluster.create_job(objects.job)
-    cluster.create_secret(manifests.owned(objects.secret, objects.job, uid))
+    job = cluster.create_job(objects.job)
+    cluster.create_secret(manifests.owned(objects.secret, objects.job, job.uid))
     if objects.service is not None:
-        cluster.create_service(manifests.owned(objects.service, objects.job, uid))
-    cluster.patch_job(objects.job["metadata"]["name"], manifests.unsuspend())
+        cluster.create_service(manifests.owned(objects.service, objects.job, job.uid))
+    if not job.released:
+        release = manifests.release(admitted_by=job.queue)
+        cluster.patch_job(objects.job["metadata"]["name"], release)
 
 
 class DirectApplier:

@@ -174,7 +174,9 @@ def probe_job(
     name: str, node: str, settings: PodSettings, built: sidecar_archive.Archive
 ) -> Manifest:
     """Return the Job that probes a node."""
-    labels = naming.probe_labels(settings.controller)
+    own = dict(settings.labels)
+    own.pop(naming.QUEUE, None)  # a probe has no GPU and waits for no quota
+    labels = own | naming.probe_labels(settings.controller)
     container: Manifest = {
         "name": pod.CONTAINER,
         "image": settings.image,
@@ -204,14 +206,20 @@ def probe_job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": settings.namespace, "labels": labels},
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": dict(settings.annotations),
+        },
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": int(PROBE_S),
             "ttlSecondsAfterFinished": TTL_S,
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": labels, "annotations": dict(settings.annotations)},
                 "spec": {
+                    **pod.access(settings),
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,

@@ -33,7 +33,13 @@ from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, busy_reason
 from reshape_launcher.kubernetes.pod_mounts import FIRST_WORKER, logs_folder, mounts_of
 from reshape_launcher.kubernetes.pod_status import TroubleTimer
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, NotRunning, PodInfo
+from reshape_launcher.kubernetes.values import (
+    ClusterApi,
+    KubernetesError,
+    Node,
+    NotRunning,
+    PodInfo,
+)
 from reshape_launcher.spec import (
     ClusterAway,
     ContainerStatus,
@@ -223,12 +229,23 @@ class KubernetesLauncher:
                 pids = self._living_pids(seen, job, attempt, generation)
             except NotRunning:
                 continue
+            except KubernetesError:
+                # A container that ends takes the command with it: only its pod says what is left.
+                if self._is_ending(seen, job, attempt):
+                    return ReleaseCheck(False, f"the container of pod {seen.name} is ending")
+                raise
             if pids:
                 text = ", ".join(map(str, pids))
                 return ReleaseCheck(False, f"processes {text} of {job} are still alive")
         node = self._devices.node_of(devices)
         busy = "" if node is None else busy_reason(self._cluster, self._settings, node, devices)
         return ReleaseCheck(not busy, busy)
+
+    def _is_ending(self, before: PodInfo, job: str, attempt: int) -> bool:
+        """True if a pod has ended, is gone or was deleted, by a new look at it."""
+        now = {pod.name: pod for pod in self._pods(job, attempt)}
+        pod_now = now.get(before.name)
+        return pod_now is None or pod_now.over or pod_now.deletion_grace_s is not None
 
     def _living_pids(self, seen: PodInfo, job: str, attempt: int, generation: int) -> list[int]:
         answer = self._cluster.run_in(seen.name, pod.look_command(job, attempt, generation))
@@ -245,8 +262,15 @@ class KubernetesLauncher:
             # A node without GPUs is listed too: its GPUs may be in the ledger.
             has = known.get(node.name, NodeGpus("", ()))
             state = (node.ready, node.schedulable, node.boot_id)
-            found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state, has.shown))
+            closed = self._why_closed(node)
+            found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state, has.shown, closed))
         return tuple(found)
+
+    def _why_closed(self, node: Node) -> str:
+        if not node.ready:
+            return "its node is not ready"
+        taint = pod.refusing_taint(node, self._settings)
+        return "" if taint is None else f"its node has the taint {taint.text}"
 
     # --- remove
 

@@ -34,8 +34,8 @@ def job(attempt: pod.Attempt) -> Manifest:
         "metadata": {
             "name": attempt.name,
             "namespace": settings.namespace,
-            "labels": labels,
-            "annotations": {naming.JOB: spec.job},
+            "labels": {**dict(settings.labels), **labels},
+            "annotations": {**dict(settings.annotations), naming.JOB: spec.job},
         },
         "spec": {
             "suspend": True,
@@ -67,7 +67,7 @@ def secret(attempt: pod.Attempt, token: str, device_truth: str | None) -> Manife
         "metadata": {
             "name": attempt.name,
             "namespace": settings.namespace,
-            "labels": naming.ours(settings.controller),
+            "labels": {**dict(settings.labels), **naming.ours(settings.controller)},
         },
         "data": {name: _base64(text.encode()) for name, text in files.items()},
     }
@@ -88,7 +88,7 @@ def service(attempt: pod.Attempt) -> Manifest | None:
         "metadata": {
             "name": attempt.service,
             "namespace": settings.namespace,
-            "labels": naming.ours(settings.controller),
+            "labels": {**dict(settings.labels), **naming.ours(settings.controller)},
         },
         "spec": {
             "clusterIP": "None",
@@ -114,15 +114,17 @@ def config_map(archive: Archive, settings: PodSettings) -> Manifest:
         "metadata": {
             "name": archive.name,
             "namespace": settings.namespace,
-            "labels": {naming.MANAGED_BY: naming.PROGRAM},
+            "labels": {**dict(settings.labels), naming.MANAGED_BY: naming.PROGRAM},
         },
         "binaryData": {pod.ARCHIVE_KEY: _base64(archive.data)},
     }
 
 
-def unsuspend() -> Manifest:
-    """Return the change of a Job that lets Kubernetes create its pods."""
-    return {"spec": {"suspend": False}}
+def release(*, admitted_by: str = "") -> Manifest:
+    """Return the change of a Job whose launch is complete. It lets Kubernetes create the pods,
+    unless a queueing system admits the Job."""
+    spec = {} if admitted_by else {"suspend": False}
+    return {"metadata": {"annotations": {naming.RELEASED: "true"}}, "spec": spec}
 
 
 def end(reason: str, *, lasting: bool = False) -> Manifest:

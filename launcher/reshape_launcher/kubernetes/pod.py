@@ -16,7 +16,7 @@ from reshape_launcher.kubernetes import images, naming
 from reshape_launcher.kubernetes.pod_mounts import LOGS, WORKER_INDEX, Mounts
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
 from reshape_launcher.kubernetes.sidecar_archive import Archive
-from reshape_launcher.kubernetes.values import Manifest
+from reshape_launcher.kubernetes.values import Manifest, Node, Taint
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import limits
 
@@ -40,6 +40,12 @@ SIDECAR_BYTES = 1 << 30
 CPU_REQUEST = 0.1
 MEMORY_REQUEST_BYTES = 256 << 20
 """Requests to the scheduler for a job whose record names no amounts."""
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""Annotation by which an autoscaler knows whether it may empty the pod's node."""
+REFUSING = ("NoSchedule", "NoExecute")
+"""Effects of taints for which the scheduler puts no pod onto a node."""
+CORDON = "node.kubernetes.io/unschedulable"
+"""Taint of a cordoned node."""
 KEEP_ON_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints for which Kubernetes must not delete pods: only the controller decides on a relaunch."""
 NO_RIGHTS: Manifest = {
@@ -87,23 +93,47 @@ class Attempt:
 
 def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
     """Return the pod template of the attempt's Job. Raises LaunchError."""
+    settings = attempt.settings
     subdomain = {"subdomain": attempt.service} if attempt.spec.workers > 1 else {}
     return {
-        "metadata": {"labels": labels, "annotations": {naming.JOB: attempt.spec.job}},
+        "metadata": {
+            "labels": {**dict(settings.labels), **labels},
+            "annotations": {
+                **dict(settings.annotations),
+                SAFE_TO_EVICT: "true" if saves_when_evicted(attempt.spec) else "false",
+                naming.JOB: attempt.spec.job,
+            },
+        },
         "spec": {
             **subdomain,
+            **access(settings),
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": _grace_s(attempt.spec),
             "affinity": only_on(attempt.spec.host),
-            "tolerations": tolerations(attempt.settings),
-            "securityContext": security(attempt.settings),
+            "tolerations": tolerations(settings),
+            "securityContext": security(settings),
             **runtime(attempt.runtime_class),
             "initContainers": [_init_container(attempt)],
             "containers": [_training_container(attempt)],
             "volumes": _volumes(attempt),
         },
+    }
+
+
+def saves_when_evicted(spec: LaunchSpec) -> bool:
+    """Return whether the end of the job's pod loses no steps, as far as its record shows."""
+    return spec.framework == "keras"
+
+
+def access(settings: PodSettings) -> Manifest:
+    """Return a pod's priority class and its credentials of registries; empty by default."""
+    secrets = [{"name": name} for name in settings.image_pull_secrets]
+    priority = settings.priority_class
+    return {
+        **({"imagePullSecrets": secrets} if secrets else {}),
+        **({"priorityClassName": priority} if priority is not None else {}),
     }
 
 
@@ -166,7 +196,7 @@ def _training_container(attempt: Attempt) -> Manifest:
         "command": [
             *(attempt.python, "-I", "-S", f"{PROGRAMS}/init/__main__.py"),
             *("--folder", ATTEMPT_FOLDER, "--job", spec.job, "--attempt", str(spec.attempt)),
-            *("--grace-s", f"{spec.save_s:g}", "--"),
+            *("--grace-s", f"{spec.save_s:g}", "--echo", "--"),
             *(attempt.python, "-I", "-S", f"{PROGRAMS}/agent/__main__.py"),
             *("--folder", ATTEMPT_FOLDER),
         ],
@@ -265,6 +295,19 @@ def only_on(node: str) -> Manifest:
 def tolerations(settings: PodSettings) -> list[Manifest]:
     stay = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in KEEP_ON_NODE]
     return stay + [{"key": key, "operator": "Exists"} for key in settings.tolerated_taints]
+
+
+def refusing_taint(node: Node, settings: PodSettings) -> Taint | None:
+    """Return a taint by which the node refuses new pods of this controller; None: it takes them.
+
+    A cordon is a taint too, and is not meant here.
+    """
+    tolerated = {(t["key"], t.get("effect")) for t in tolerations(settings)}
+    for taint in node.taints:
+        known = {(taint.key, None), (taint.key, taint.effect)}
+        if taint.effect in REFUSING and taint.key != CORDON and not known & tolerated:
+            return taint
+    return None
 
 
 def _grace_s(spec: LaunchSpec) -> int:

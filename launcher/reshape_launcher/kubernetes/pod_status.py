@@ -145,6 +145,12 @@ def statuses(jobs: Iterable[JobInfo], pods: Iterable[PodInfo]) -> tuple[Containe
 
 def _status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:
     alive = [pod for pod in pods if not pod.over]
+    if job.over is None and not any(pod.started for pod in alive):
+        suspended = _why_suspended(job, alive)
+        if suspended:
+            return ContainerStatus(
+                job.job, job.attempt, True, reason=suspended, suspended=suspended
+            )
     if alive:
         reason = next((pod.trouble for pod in alive if pod.trouble), job.reason)
         host = next((pod.node for pod in alive if pod.node), None)
@@ -158,6 +164,17 @@ def _status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:
     code = last.exit_code if last is not None else 0 if job.succeeded else None
     host = last.node or None if last is not None else None
     return ContainerStatus(job.job, job.attempt, False, code, reason, host, job.lasting)
+
+
+def _why_suspended(job: JobInfo, alive: list[PodInfo]) -> str:
+    """Return why a Job without a started pod gets none, if another controller suspends it."""
+    if any(pod.gated for pod in alive):
+        return "its pod waits for admission: another controller keeps it from the scheduler"
+    if alive or not job.suspended or not job.released:
+        return ""
+    if job.queue:
+        return f"waits for admission by its queue {job.queue}: its Job is suspended"
+    return f"its Job is suspended by another controller; it goes on once {job.name} is resumed"
 
 
 def _by_job(pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:

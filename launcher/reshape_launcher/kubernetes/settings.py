@@ -52,6 +52,15 @@ class PodSettings:
     node_labels: tuple[tuple[str, str], ...] = ()
     """Labels of the nodes that this controller uses; empty: all nodes."""
 
+    labels: tuple[tuple[str, str], ...] = ()
+    """Further labels of every object."""
+    annotations: tuple[tuple[str, str], ...] = ()
+    """Further annotations of every Job and pod."""
+    priority_class: str | None = None
+    """Priority class of every pod; None: the cluster's default."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Secrets of the namespace with credentials of registries."""
+
     @property
     def node_selector(self) -> str:
         """Return the labels as the API server takes them."""

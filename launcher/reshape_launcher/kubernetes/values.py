@@ -46,6 +46,22 @@ class NotRunning(KubernetesError):
 
 
 @dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node, by which it refuses pods that do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def text(self) -> str:
+        """Return the taint as ``kubectl`` writes it."""
+        return (
+            f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node. ``boot_id`` changes when its machine restarts."""
 
@@ -53,6 +69,7 @@ class Node:
     ready: bool
     schedulable: bool
     boot_id: str
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,10 @@ class JobInfo:
     job: str
     attempt: int
     suspended: bool = False
+    released: bool = False
+    """True if its launch is complete."""
+    queue: str = ""
+    """The queue, or the controller, that admits it; empty if it starts without admission."""
     over: str | None = None
     succeeded: bool = False
     """True if the Job is complete: each of its pods ended with exit code 0."""
@@ -82,6 +103,17 @@ class JobInfo:
     """True if a pod of the Job has ended in any way, even if that pod is deleted."""
     pods: int = 1
     """Intended number of pods: one for each worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedJob:
+    """A Job that a launch created or found."""
+
+    uid: str
+    released: bool = False
+    """True if an earlier launch was complete: a suspension since then is another controller's."""
+    queue: str = ""
+    """The queue, or the controller, that admits it; empty if it starts without admission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +137,8 @@ class PodInfo:
     """True if neither waiting nor another pod of the same job helps."""
     trouble_s: float = 0.0
     """How long this launcher has observed the trouble (``pod_status.TroubleTimer``)."""
+    gated: bool = False
+    """True if another controller keeps the scheduler from it; it has never run."""
     message: str = ""
     """The termination message of its container."""
     claims: tuple[str, ...] = ()
@@ -121,8 +155,8 @@ class ClusterApi(Protocol):
     def close(self) -> None:
         """Close the connections."""
 
-    def create_job(self, manifest: Manifest) -> str:
-        """Create the Job, or find it by its name; return its uid."""
+    def create_job(self, manifest: Manifest) -> CreatedJob:
+        """Create the Job, or find it by its name."""
 
     def create_secret(self, manifest: Manifest) -> None:
         """Create the object, unless one of this name exists."""

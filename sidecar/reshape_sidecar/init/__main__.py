@@ -3,7 +3,7 @@
 Does: reads its arguments and serves. Runs by file path, so that nothing enters a user's import
 path. ``--grace-s`` is how long training may save after a SIGTERM to init, ``--zygote-again-s`` how
 long it runs before a zygote that has ended is started again, ``--cgroup`` the attempt's group,
-``--limited-by`` a group of version 1.
+``--limited-by`` a group of version 1. With ``--echo`` init's output has that of training too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--grace-s", type=float, default=limits.GRACE_S)
     parser.add_argument("--zygote-again-s", type=float, default=limits.ZYGOTE_AGAIN_S)
     parser.add_argument("--cgroup", type=Path)
+    parser.add_argument("--echo", action="store_true")
     parser.add_argument("--limited-by", type=Path, action="append", default=[])
     parser.add_argument("agent", nargs="+", metavar="AGENT")
     arguments = parser.parse_args()
@@ -46,7 +47,9 @@ def main() -> int:
         if groups.attempt is not None:
             for group in (groups.attempt / cgroup.INIT, *arguments.limited_by):
                 cgroup.enter(group)
-        supervisor = Supervisor(folder, marker, tuple(arguments.agent), *times_s, groups)
+        supervisor = Supervisor(
+            folder, marker, tuple(arguments.agent), *times_s, groups, echoes=arguments.echo
+        )
     except (AlreadyRunning, cgroup.CgroupError) as error:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3

@@ -25,6 +25,7 @@ from reshape_sidecar.contract import ENV_GENERATION
 from reshape_sidecar.init import files, logs, processes, spawn
 from reshape_sidecar.init.agent_process import AgentProcess
 from reshape_sidecar.init.clients import Clients
+from reshape_sidecar.init.echo import Echo
 from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Identity, Marker
 from reshape_sidecar.init.successor import Successor
@@ -58,6 +59,8 @@ from reshape_sidecar.init.values import (
 from reshape_sidecar.init.zygote import Fork, Order, Zygote
 from reshape_sidecar.wire import SIGNAL_BASE, StartKind
 
+STANDARD_OUTPUT = 1
+
 
 class AlreadyRunning(Exception):
     """Another init holds this attempt's folder."""
@@ -74,7 +77,10 @@ class Supervisor:
         grace_s: float = limits.GRACE_S,
         zygote_again_s: float = limits.ZYGOTE_AGAIN_S,
         groups: Groups = NO_GROUPS,
+        *,
+        echoes: bool = False,
     ) -> None:
+        """``echoes``: copy the output of training to init's own output."""
         self._run = folder / "run"
         self._logs = folder / "logs"
         self._marker = marker
@@ -91,6 +97,7 @@ class Supervisor:
         self._sweeping: processes.SweepState | None = None
         self._end_by_s: float | None = None
         self._logs_due_s = 0.0
+        self._echo = Echo(self._logs / TRAINING_LOG, STANDARD_OUTPUT) if echoes else None
         self._selector = selectors.DefaultSelector()
         self._zygote = Zygote(
             *(self._logs / ZYGOTE_LOG, marker, self._selector, self._went_cold, zygote_again_s),
@@ -128,6 +135,8 @@ class Supervisor:
             except Exception as error:  # a defect here must not end a training that runs
                 logs.write_line(f"goes on after {error!r}")
                 time.sleep(limits.SWEEP_POLL_S)
+        if self._echo is not None:
+            self._echo.copy_all()
         end = ExitFile(0, "ended on request; no process is left")
         self._write(EXIT_FILE, codec.dumps(end))
         logs.write_line(end.reason)
@@ -150,6 +159,8 @@ class Supervisor:
         self._zygote.start_if_due(self._status.training, now_s)
         self._status = replace(self._status, zygote=self._zygote.status)
         self._rotate_logs(now_s)
+        if self._echo is not None:
+            self._echo.copy_all()
         self._successor.kill_if_due(now_s)
         self._note_successor()
         if self._status != self._sent_status:
@@ -461,6 +472,8 @@ class Supervisor:
     def _wait_s(self) -> float:
         now_s = time.monotonic()
         due_s = self._logs_due_s
+        if self._echo is not None:
+            due_s = min(due_s, now_s + limits.ECHO_EVERY_S)
         if self._sweeping is not None or self._agent.ending:
             due_s = now_s + limits.SWEEP_POLL_S
         for other_s in (self._successor.due_s(), self._zygote.wait_until_s()):

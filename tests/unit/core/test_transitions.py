@@ -25,6 +25,7 @@ from reshape_controller.core.transitions import (
     GPU_LEGAL,
     LEGAL,
     STATE_CHANGES,
+    WITH_GPUS,
     InvalidTransition,
 )
 from reshape_sidecar.wire import Outcome, OutcomeKind
@@ -162,6 +163,7 @@ SCENES: dict[tuple[Stage, Stage], Callable[[World, str], None]] = {
     (Stage.ENDING, Stage.ENDING): wait,
     **{(stage, Stage.NONE): World.kill_container for stage in ANY},
     **{(stage, Stage.ENDING): cancel for stage in ANY_BUT_ENDING},
+    **{(stage, Stage.LAUNCHING): World.suspend for stage in (Stage.READY, *WITH_GPUS)},
 }
 """What makes a job in the first stage move to the second."""
 

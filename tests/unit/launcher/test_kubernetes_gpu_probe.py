@@ -10,7 +10,13 @@ from reshape_launcher.kubernetes import gpu_probe, naming, sidecar_archive
 from reshape_launcher.kubernetes import gpus as holding
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices, offer
 from reshape_launcher.kubernetes.gpus import NodeGpus
-from reshape_launcher.kubernetes.values import KubernetesError, Manifest, Node, PodInfo
+from reshape_launcher.kubernetes.values import (
+    CreatedJob,
+    KubernetesError,
+    Manifest,
+    Node,
+    PodInfo,
+)
 from reshape_sidecar import codec
 from reshape_sidecar.gpu import FREE_MEMORY_BYTES, GpuReading, Inventory
 from tests.support import pod_security
@@ -25,8 +31,8 @@ SECOND = replace(FIRST, uuid="GPU-2")
 class Probed(FakeCluster):
     """A cluster in memory with probes in place of attempts."""
 
-    def create_job(self, manifest: Manifest) -> str:
-        return f"uid-{self._called('create_job', manifest['metadata']['name'])}"
+    def create_job(self, manifest: Manifest) -> CreatedJob:
+        return CreatedJob(f"uid-{self._called('create_job', manifest['metadata']['name'])}")
 
     def pods(self, selector: str) -> tuple[PodInfo, ...]:
         return tuple(self.seen_pods.values())

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from reshape_launcher.kubernetes import pod
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.kubernetes.values import Node
-from reshape_launcher.spec import ContainerStatus
+from reshape_launcher.kubernetes.values import Node, Taint
+from reshape_launcher.spec import ContainerStatus, LaunchError
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.pod_launches import NAME, Clock, launch, one
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
@@ -131,7 +132,8 @@ def test_why_no_pod_is_made_is_asked_of_no_other_job(
     cluster.warnings["Job"] = FORBIDDEN
     assert one(launcher).reason == ""
     cluster.seen_pods.clear()
-    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], suspended=True)
+    job = replace(cluster.seen_jobs[NAME], suspended=True, released=False)
+    cluster.seen_jobs[NAME] = job
     assert one(launcher).reason == "its Job is not released yet"
 
 
@@ -256,3 +258,102 @@ def test_only_nodes_with_the_labels_of_the_cluster_file_are_hosts(cluster: FakeC
     settings = replace(SETTINGS, node_labels=(("pool", "blue"),))
     asyncio.run(KubernetesLauncher(cluster, settings, SimulatedDevices(2)).hosts())
     assert ("nodes", "pool=blue") in cluster.calls, "the API server picks them"
+
+
+def suspend(cluster: FakeCluster, **changes: object) -> None:
+    """What another controller does to the Job, whose pod ends."""
+    job = replace(cluster.seen_jobs[NAME], suspended=True)
+    cluster.seen_jobs[NAME] = replace(job, **changes)  # type: ignore[arg-type]
+
+
+def test_a_job_that_another_controller_suspends_is_suspended_once_its_pod_is_gone(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, phase="Running", started=True, deletion_grace_s=30)
+    suspend(cluster)
+    assert (one(launcher).running, one(launcher).suspended) == (True, ""), "its pod may still run"
+    cluster.seen_pods.clear()
+    seen = one(launcher)
+    assert seen.running
+    assert f"its Job is suspended by another controller; it goes on once {NAME}" in seen.suspended
+    launch(launcher)
+    assert cluster.seen_jobs[NAME].suspended, "a repeat of the launch does not resume it"
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], suspended=False)
+    assert one(launcher).suspended == ""
+
+
+def test_an_ended_pod_of_a_suspended_job_is_not_the_end_of_its_container(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, phase="Succeeded", started=True, exit_code=0)
+    suspend(cluster)
+    assert (one(launcher).running, bool(one(launcher).suspended)) == (True, True)
+
+
+def test_a_job_with_a_queue_is_left_suspended_and_waits_for_its_admission(
+    cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
+) -> None:
+    cluster.queue = "team-a"
+    launch(launcher)
+    assert cluster.seen_jobs[NAME].suspended
+    assert not cluster.seen_pods
+    clock.now_s += 100_000.0
+    assert one(launcher).suspended == (
+        "waits for admission by its queue team-a: its Job is suspended"
+    )
+    assert one(launcher).running
+
+
+def test_a_gated_pod_waits_for_its_admission_however_long_that_takes(
+    cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, gated=True)
+    clock.now_s += 100_000.0
+    assert "its pod waits for admission" in one(launcher).suspended
+    assert cluster.seen_jobs[NAME].over is None
+    cluster.be(NAME, gated=False)
+    assert one(launcher).suspended == ""
+
+
+def test_a_launch_that_is_not_complete_is_not_a_suspension(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    cluster.refuse["create_secret"] = 503
+    with pytest.raises(LaunchError):
+        launch(launcher)
+    assert (one(launcher).reason, one(launcher).suspended) == ("its Job is not released yet", "")
+
+
+@pytest.mark.parametrize(
+    ("node", "closed"),
+    [
+        (Node("node1", True, True, "b"), ""),
+        (Node("node1", False, True, "b"), "its node is not ready"),
+        (
+            Node("node1", True, True, "b", (Taint("dedicated", "web", "NoSchedule"),)),
+            "its node has the taint dedicated=web:NoSchedule",
+        ),
+        (
+            Node("node1", True, True, "b", (Taint("broken", "", "NoExecute"),)),
+            "its node has the taint broken:NoExecute",
+        ),
+        (Node("node1", True, True, "b", (Taint("slow", "", "PreferNoSchedule"),)), ""),
+        (Node("node1", True, True, "b", (Taint("gpu", "yes", "NoSchedule"),)), ""),
+        (
+            Node("node1", True, False, "b", (Taint(pod.CORDON, "", "NoSchedule"),)),
+            "",
+        ),
+    ],
+)
+def test_a_node_that_takes_no_pod_of_ours_is_closed_and_says_why(
+    cluster: FakeCluster, node: Node, closed: str
+) -> None:
+    tolerant = replace(SETTINGS, tolerated_taints=("gpu",))
+    launcher = KubernetesLauncher(cluster, tolerant, SimulatedDevices(2))
+    cluster.node_list = [node]
+    (seen,) = asyncio.run(launcher.hosts())
+    launcher.close()
+    assert seen.closed == closed

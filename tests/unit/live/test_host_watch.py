@@ -139,7 +139,7 @@ def test_a_host_is_silent_only_after_its_deadline_and_that_is_said_once(
     world: World, gone: bool
 ) -> None:
     world.hosts_seen = [OTHER] if gone else [replace(HOST, ready=False), OTHER]
-    assert world.look() == []
+    assert kinds(world.look()) == (["HostClosed"] if gone else [])
     assert world.look(119.0) == []
     assert kinds(world.look(2.0)) == ["HostFellSilent"]
     assert world.look(200.0) == []
@@ -234,3 +234,27 @@ def test_from_hosts_that_cannot_be_seen_nothing_is_concluded(world: World) -> No
             world.look(100.0)
     world.fails = False
     assert world.look() == []
+
+
+def test_a_host_that_takes_no_pods_is_closed_at_once_and_lost_only_by_its_own_deadline(
+    world: World,
+) -> None:
+    world.hosts_seen = [replace(HOST, ready=False, closed="its node is not ready")]
+    assert world.look() == [
+        ev.HostClosed(HostId("node1"), "its node is not ready", answers=False),
+        ev.HostClosed(HostId("node2"), "its node is not in the cluster", answers=False),
+    ]
+    assert world.look() == []
+    silent_s = world.engine.state.limits.host_silent_s
+    world.look(silent_s - 3)
+    assert world.look(2.0) == [
+        ev.HostFellSilent(HostId("node1"), "its node is not ready for 121 s"),
+        ev.HostFellSilent(HostId("node2"), "its node is no longer in the cluster for 121 s"),
+    ]
+
+
+def test_a_tainted_host_is_closed_and_opened_again(world: World) -> None:
+    world.hosts_seen = [replace(HOST, closed="a taint"), OTHER]
+    assert world.look() == [ev.HostClosed(HostId("node1"), "a taint", answers=True)]
+    world.hosts_seen = [HOST, OTHER]
+    assert world.look() == [ev.HostOpened(HostId("node1"))]

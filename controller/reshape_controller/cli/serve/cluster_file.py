@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reshape_controller import strict_yaml
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
@@ -23,8 +23,19 @@ _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _FOLDER = rf"^(/{_PART})+$"
 _SUB_FOLDER = rf"^{_PART}(/{_PART})*$"
 _DOMAIN = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_RESERVED = f"{naming.DOMAIN}/"
+
+
+def _not_reserved(key: str) -> str:
+    """Refuse keys by which the launcher finds its objects."""
+    if key.startswith(_RESERVED):
+        raise ValueError(f"{key!r}: Reshape sets the keys of {naming.DOMAIN} itself; leave it out")
+    return key
+
+
 Name = Annotated[str, Field(pattern=_NAME)]
 Label = Annotated[str, Field(pattern=rf"^({_DOMAIN}/)?{naming.LABEL}$")]
+OwnLabel = Annotated[Label, AfterValidator(_not_reserved)]
 LabelValue = Annotated[str, Field(pattern=rf"^({naming.LABEL})?$")]
 Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 46), BeforeValidator(memory_bytes)]
 
@@ -60,6 +71,10 @@ class ClusterFile(_Strict):
     runtime_class: Name | None = None
     tolerate_taints: list[str] = Field(default_factory=list)
     node_labels: dict[Label, LabelValue] = Field(default_factory=dict)
+    labels: dict[OwnLabel, LabelValue] = Field(default_factory=dict)
+    annotations: dict[OwnLabel, str] = Field(default_factory=dict)
+    priority_class: Name | None = None
+    image_pull_secrets: list[Name] = Field(default_factory=list)
 
 
 def read(path: Path) -> PodSettings:
@@ -104,6 +119,10 @@ def _settings(file: ClusterFile) -> PodSettings:
         runtime_class=file.runtime_class,
         tolerated_taints=tuple(file.tolerate_taints),
         node_labels=tuple(sorted(file.node_labels.items())),
+        labels=tuple(sorted(file.labels.items())),
+        annotations=tuple(sorted(file.annotations.items())),
+        priority_class=file.priority_class,
+        image_pull_secrets=tuple(file.image_pull_secrets),
     )
 
 

@@ -171,8 +171,8 @@ def advance(tx: Transaction, job_id: JobId) -> None:
     held = gpu_ledger.is_reserved_for(tx, job.id, hand_over.gpus)
     if job.stage is Stage.NONE and (held or early):
         host = tx.state.hosts[tx.state.gpus[hand_over.gpus[0]].host]
-        if host.drained:
-            handover_abort.abort(tx, job_id, f"{host.id} is drained")
+        if host.no_option:
+            handover_abort.abort(tx, job_id, host.no_option)
         else:
             attempts.launch(tx, job_id, host.id)
     elif _may_ask_donors(tx, job, hand_over, early):
@@ -312,8 +312,8 @@ def _why_not_grow(tx: Transaction, job: Job, hand_over: HandOver) -> str:
         return "its SideCar is unreachable"
     if job.fixed_because:
         return job.fixed_because
-    if host.drained:
-        return f"{host.id} is drained"
+    if host.no_option:
+        return host.no_option
     if len(hand_over.gpus) not in job.sizes:
         return f"{len(hand_over.gpus)} is no longer one of its GPU counts"
     return ""
