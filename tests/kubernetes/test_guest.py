@@ -6,13 +6,15 @@ A stand-in plays the queueing system: it does to Jobs what Kueue does, through t
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
 
-from reshape_controller.http.views import GpuList
+from reshape_controller.http.views import GpuList, GpuView
+from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.namespace import Thing, eventually
-from tests.kubernetes.pod_daemon import BATCH_GROUP, JOB_ANNOTATION, PodDaemon
+from tests.kubernetes.pod_daemon import BATCH_GROUP, JOB_ANNOTATION, PodDaemon, cordon
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(400)]
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -42,8 +44,12 @@ def suspend(daemon: PodDaemon, job: str, wanted: bool) -> None:
 def idle(daemon: PodDaemon) -> int:
     """How many GPUs of the first node could be given to a job now."""
     first = daemon.namespace.grounds.nodes[0]
-    gpus = daemon.client().get(GpuList, "/v1/gpus").gpus
-    return sum(gpu.host == first and gpu.state == "idle" for gpu in gpus)
+    return sum(gpu.state == "idle" for gpu in gpus(daemon, first))
+
+
+def gpus(daemon: PodDaemon, node: str) -> list[GpuView]:
+    """The GPUs of a node as the daemon shows them."""
+    return [gpu for gpu in daemon.client().get(GpuList, "/v1/gpus").gpus if gpu.host == node]
 
 
 def write(daemon: PodDaemon, **fields: object) -> None:
@@ -96,3 +102,49 @@ def test_a_job_that_a_queueing_system_manages_waits_for_its_admission_without_gp
 
 
 ANY_TEAM = "waits for admission by its queue team-a: its Job is suspended"
+
+
+def taint(daemon: PodDaemon, node: str, *taints: dict[str, str]) -> None:
+    """What ``kubectl taint`` does."""
+    daemon.api.change(f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints) or None}})
+
+
+def printed(daemon: PodDaemon, job: str, attempt: int) -> str:
+    """What an attempt's training has written into its log file."""
+    log = daemon.namespace.shared / job / f"attempt-{attempt}" / "logs" / "training.log"
+    return str(log.read_text())
+
+
+def test_a_tainted_node_takes_no_job_and_a_drained_one_gives_its_job_away_without_a_lost_step(
+    daemon: PodDaemon, own_cluster: Grounds
+) -> None:
+    tainted, other = own_cluster.nodes
+    taint(daemon, tainted, {"key": "dedicated", "value": "web", "effect": "NoSchedule"})
+    try:
+        daemon.up()
+        job = daemon.submit_counting("moves", [FOUR], 100_000)
+        seen = daemon.trains(job, FOUR)
+        assert (daemon.container(job, seen.attempt).node, seen.failures) == (other, 0)
+        why = {gpu.reason for gpu in gpus(daemon, tainted)}
+        assert why == {"its node has the taint dedicated=web:NoSchedule"}
+    finally:
+        taint(daemon, tainted)
+    eventually("it is open", lambda: not any(gpu.reason for gpu in gpus(daemon, tainted)))
+    pod = daemon.container(job, seen.attempt).pod
+    eventually("its output in the pod's log", lambda: BEGINS in daemon.namespace.logs(pod))
+    cordon(daemon.namespace, other, True)  # kubectl drain begins so, and goes on with evictions
+    try:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+        daemon.api.create(daemon.namespace.path("pods", pod) + "/eviction", eviction)
+        after = daemon.trains(job, FOUR, attempt=seen.attempt + 1)
+    finally:
+        cordon(daemon.namespace, other, False)
+    saved = re.findall(r"saved step (\d+)", printed(daemon, job, seen.attempt))
+    assert f"{BEGINS} {saved[-1]} on" in printed(daemon, job, after.attempt), "no step is lost"
+    assert (daemon.container(job, after.attempt).node, after.failures) == (tainted, 0)
+    daemon.reshape("cancel", job)
+    eventually("idle GPUs", lambda: {gpu.state for gpu in gpus(daemon, tainted)} == {"idle"})
+    assert "release-check-failed" not in daemon.log.read_text(), "an end is quiet"
+
+
+BEGINS = "begins at step"

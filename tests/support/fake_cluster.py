@@ -55,6 +55,7 @@ class FakeCluster:
         attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
         pods = manifest["spec"]["parallelism"]
         made = JobInfo(name, job, attempt, suspended=True, pods=pods, queue=self.queue)
+        made = replace(made, started_at_s=0.0)
         made = self.seen_jobs.setdefault(name, made)
         return CreatedJob(f"uid-{name}", made.released, made.queue)
 

@@ -63,6 +63,8 @@ class Control:
         self._observed = observed
         self._trouble = trouble
         self._own_fault = own_fault
+        self._keyed = asyncio.Lock()
+        """Held while a submission with a key looks for an earlier one."""
 
     @property
     def store(self) -> Store:
@@ -80,16 +82,19 @@ class Control:
         ``key``: a repeat with the same key and record is the same job; empty: each call is a job of
         its own. Raises Refused, NotReady; Conflict for another record under the key.
         """
-        job = job_id(spec.name, f"key {key}" if key else secrets.token_hex(16))
-        if key:
+        if not key:
+            return await self._enter(job_id(spec.name, secrets.token_hex(16)), spec)
+        job = job_id(spec.name, f"key {key}")
+        async with self._keyed:  # a repeat may come before the first is in the log
             known = await self.store.job(job)
-            if known is not None and known.id == job:
-                if known.job is None or known.job.spec != spec:
-                    raise Conflict(
-                        f"another record was submitted under the key {key!r}: it is {job}; use a "
-                        "new key for each job"
-                    )
-                return job
+            if known is None or known.id != job:
+                return await self._enter(job, spec)
+        if known.job is None or known.job.spec != spec:
+            what = f"another record was submitted under the key {key!r}: it is {job}"
+            raise Conflict(f"{what}; use a new key for each job")
+        return job
+
+    async def _enter(self, job: JobId, spec: JobSpec) -> JobId:
         self._admission.admit(spec)
         await self._commit(ev.JobSubmitted(job, spec), lambda: self._admission.entered(spec))
         return job

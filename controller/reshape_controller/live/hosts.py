@@ -84,6 +84,8 @@ class HostWatch:
         if new and host.ready:
             gpus = tuple(GpuId(gpu) for gpu in host.gpus)
             self._post(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
+            if known is None and host.closed:  # before a plan can place a job there
+                self._post(ev.HostClosed(HostId(host.name), host.closed))
 
     def _post_shown(self, state: State, host: HostSeen) -> None:
         """Post the GPUs that a host shows if they differ from the engine's."""

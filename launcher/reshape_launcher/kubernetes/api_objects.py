@@ -5,6 +5,7 @@ A pod whose deletion has only begun does not count as gone.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from reshape_launcher.kubernetes import naming
@@ -43,9 +44,15 @@ def job_of(found: Any) -> JobInfo | None:
         succeeded=complete,
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
+        started_at_s=_start_s(found.status),
         has_ended_pod=bool(found.status and (found.status.failed or found.status.succeeded)),
         pods=found.spec.parallelism or 1,
     )
+
+
+def _start_s(status: Any) -> float:
+    start = status.start_time if status is not None else None
+    return math.inf if start is None else float(start.timestamp())
 
 
 def created_job_of(found: Any) -> CreatedJob:
@@ -85,6 +92,7 @@ def pod_of(found: Any) -> PodInfo:
         reason=_end_reason(meta, status, ended, placer),
         trouble=_trouble(status, waiting_state),
         lasting=lasting,
+        created_at_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         gated=bool(found.spec.scheduling_gates) and not found.spec.node_name,
         message=(ended.message or "") if ended is not None else "",
         claims=tuple(

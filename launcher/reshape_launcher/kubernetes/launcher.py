@@ -209,7 +209,8 @@ class KubernetesLauncher:
 
     def _containers(self) -> tuple[ContainerStatus, ...]:
         ours = naming.selector(self._settings.controller)
-        jobs, there = self._cluster.jobs(ours), self._cluster.pods(ours)
+        jobs = self._cluster.jobs(ours)
+        there = pod_status.of_this_run(jobs, self._cluster.pods(ours))
         pods = self._trouble_timer.with_times(pod_status.with_troubles(self._cluster, jobs, there))
         for job, pod_seen in pod_status.stuck_jobs(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)

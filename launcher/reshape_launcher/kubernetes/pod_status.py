@@ -4,8 +4,8 @@ Does: find why a pod does not come up and for how long, which Jobs are stuck, wh
 worker beside them, and the one status of each Job. Never: call an attempt over while a pod of it
 may run, or take the absence of a pod for the end of a Job.
 
-A pass over the cluster reads from top to bottom: ``with_troubles``, ``TroubleTimer.with_times``,
-``stuck_jobs``, ``orphaned_pods``, ``statuses``.
+A pass over the cluster reads from top to bottom: ``of_this_run``, ``with_troubles``,
+``TroubleTimer.with_times``, ``stuck_jobs``, ``orphaned_pods``, ``statuses``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ SCHEDULING_PATIENCE_S = 300.0
 """The limit for a pod without a node, for a Job without a pod, and for ``UNSTARTED``."""
 ORPHAN_GRACE_S = 10
 """Time to end for the other workers once a worker's pod is gone; they cannot go on without it."""
+
+
+def of_this_run(jobs: Iterable[JobInfo], pods: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
+    """Return the pods without those that ended before their Job was suspended and resumed."""
+    resumed_at_s = {job.name: job.started_at_s for job in jobs if job.over is None}
+    return tuple(
+        pod
+        for pod in pods
+        if not pod.over or pod.created_at_s >= resumed_at_s.get(pod.of, pod.created_at_s)
+    )
 
 
 def with_troubles(

@@ -5,6 +5,7 @@ Only ``Manifest`` is an untyped document; it does not leave this package.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -99,6 +100,8 @@ class JobInfo:
     """Why the controller itself ended the attempt; empty if it did not."""
     lasting: bool = False
     """True if the controller noted that another attempt would end in the same way."""
+    started_at_s: float = math.inf
+    """When Kubernetes began to create its pods, since the newest resume; infinite: it has not."""
     has_ended_pod: bool = False
     """True if a pod of the Job has ended in any way, even if that pod is deleted."""
     pods: int = 1
@@ -137,6 +140,7 @@ class PodInfo:
     """True if neither waiting nor another pod of the same job helps."""
     trouble_s: float = 0.0
     """How long this launcher has observed the trouble (``pod_status.TroubleTimer``)."""
+    created_at_s: float = 0.0
     gated: bool = False
     """True if another controller keeps the scheduler from it; it has never run."""
     message: str = ""

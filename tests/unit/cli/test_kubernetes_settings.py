@@ -197,4 +197,4 @@ def test_doctor_on_one_machine_looks_for_its_gpus(
 def test_pods_are_offered_the_sidecars_link_alone() -> None:
     (link, *probes) = SIDECAR_ROUTES
     assert "/v1/sidecar/" in link[0]
-    assert [pattern for pattern, _ in probes] == ["/healthz", "/readyz"]
+    assert [pattern for pattern, _ in probes] == ["/healthz", "/readyz", "/metrics"]

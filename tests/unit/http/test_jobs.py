@@ -227,3 +227,36 @@ def test_the_steps_that_a_stop_would_lose_are_those_of_the_newest_report() -> No
     newest = Observed(row.id, job.attempt, 1, 2, Phase.RUNNING, progress=Progress(step=90))
     view = job_view(replace(row, job=job), newest)
     assert (view.step, view.unsaved_steps) == (90, 90)
+
+
+def test_a_submission_that_is_repeated_with_its_key_is_one_job(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        first = await it.post("/v1/jobs", RECORD, Idempotency_Key="run-7")
+        again = await it.post("/v1/jobs", RECORD, Idempotency_Key="run-7")
+        assert (first.code, again.code) == (201, 201)
+        assert again.json["id"] == first.json["id"]
+        elsewhere = {**RECORD, "name": "other", "checkpoints": str(tmp_path / "other")}
+        other = await it.post("/v1/jobs", elsewhere, Idempotency_Key="run-7")
+        assert other.json["id"] != first.json["id"]
+        changed = await it.post("/v1/jobs", {**RECORD, "retries": 1}, Idempotency_Key="run-7")
+        assert (changed.code, changed.json["code"]) == (409, "conflict")
+        assert "use a new key for each job" in changed.json["message"]
+        long = await it.post("/v1/jobs", RECORD, Idempotency_Key="x" * 201)
+        assert long.code == 400
+        await it.post(f"/v1/jobs/{first.json['id']}/cancel")
+        await it.reaches(first.json["id"], "cancelled")
+        after = await it.post("/v1/jobs", RECORD, Idempotency_Key="run-7")
+        assert after.json["id"] == first.json["id"], "also after its end"
+        assert len((await it.get("/v1/jobs")).json["jobs"]) == 2
+
+    run(tmp_path, test)
+
+
+def test_two_submissions_with_one_key_at_once_are_one_job(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        posts = (it.post("/v1/jobs", RECORD, Idempotency_Key="once") for _ in range(4))
+        answers = await asyncio.gather(*posts)
+        assert {answer.code for answer in answers} == {201}
+        assert len({answer.json["id"] for answer in answers}) == 1
+
+    run(tmp_path, test)

@@ -49,7 +49,8 @@ def test_a_pod_that_comes_up_has_no_trouble() -> None:
             ],
         }
     )
-    assert seen == PodInfo("a-1-x", "a-1", "node1")
+    at_s = datetime.fromisoformat(CREATED).timestamp()
+    assert seen == PodInfo("a-1-x", "a-1", "node1", created_at_s=at_s)
 
 
 OUTAGE = "rpc error: code = Unknown desc = dial tcp: connection refused"

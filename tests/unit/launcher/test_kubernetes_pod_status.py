@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -290,6 +291,20 @@ def test_an_ended_pod_of_a_suspended_job_is_not_the_end_of_its_container(
     cluster.be(NAME, phase="Succeeded", started=True, exit_code=0)
     suspend(cluster)
     assert (one(launcher).running, bool(one(launcher).suspended)) == (True, True)
+
+
+def test_a_pod_of_before_the_resume_neither_ends_the_new_one_nor_its_container(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, phase="Succeeded", started=True, exit_code=0, created_at_s=10.0)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], started_at_s=math.inf)
+    assert one(launcher).reason == "its pod does not exist yet", "it was resumed a moment ago"
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], started_at_s=20.0)
+    new = replace(cluster.seen_pods[f"{NAME}-x"], name="new", phase="Running", created_at_s=21.0)
+    cluster.seen_pods["new"] = new
+    assert one(launcher).running
+    assert not [call for call, _ in cluster.calls if call == "delete_pod"]
 
 
 def test_a_job_with_a_queue_is_left_suspended_and_waits_for_its_admission(
