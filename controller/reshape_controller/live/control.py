@@ -84,7 +84,7 @@ class Control:
         """
         if not key:
             return await self._enter(job_id(spec.name, secrets.token_hex(16)), spec)
-        job = job_id(spec.name, f"key {key}")
+        job = job_id(spec.name, f"key {spec.user} {key}")
         async with self._keyed:  # a repeat may come before the first is in the log
             known = await self.store.job(job)
             if known is None or known.id != job:
