@@ -2,10 +2,10 @@
 
     python -m tests.golden.replays check|write [--all]
 
-Does: replays the sets of ``reshape compare --workload all --seeds 30`` and compares each with its
-line in ``replays.txt``, or writes that file. A hash is over plain figures, names and tags: targets,
-commands, times, the rows of the jobs and the metrics. Never: hashes a sentence, or the name of a
-class. State: ``replays.txt``.
+Does: replays workloads one to four under the policies whose decisions stay, with 30 seeds, and
+compares each with its line in ``replays.txt``, or writes that file. A hash is over plain figures,
+names and tags: targets, commands, times, the rows of the jobs and the metrics. Never: hashes a
+sentence, or the name of a class. State: ``replays.txt``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dataclasses import astuple
 from itertools import product
 from pathlib import Path
 
-from reshape_controller.cli.replays.compare import POLICIES
 from reshape_controller.cli.replays.inputs import ReplayRequest, contender, setup_of
 from reshape_controller.core.engine import Step
 from reshape_controller.core.events import Event
@@ -30,6 +29,8 @@ from reshape_controller.scheduling.rounds import Round
 from reshape_sidecar import codec
 
 FILE = Path(__file__).with_name("replays.txt")
+POLICIES = "adaptive-v1,paper,termination,default,adaptive-v1+terminate,optimus+sidecar"
+"""Policies whose decisions stay."""
 SEEDS = 30
 SUBSET_SEEDS = 3
 """Of each workload under each policy, checked at every change."""

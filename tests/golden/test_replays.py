@@ -6,9 +6,8 @@ from itertools import product
 
 import pytest
 
-from reshape_controller.cli.replays.compare import POLICIES
 from reshape_controller.replay.paper import WORKLOADS
-from tests.golden.replays import FILE, SEEDS, SUBSET_SEEDS, committed, hash_of, replays_of
+from tests.golden.replays import FILE, POLICIES, SEEDS, SUBSET_SEEDS, committed, hash_of, replays_of
 
 REMEDY = "python -m tests.golden.replays check --all says which; a change that is meant: write"
 

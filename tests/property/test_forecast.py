@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot, Target
-from reshape_controller.policies.adaptive import Adaptive
+from reshape_controller.policies import make_policy
 from reshape_controller.scheduling import candidates, legal_moves
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import Candidate
@@ -25,17 +25,18 @@ from reshape_controller.scheduling.evaluation import (
 )
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.rules import V1, Rules
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
 from tests.support.gate import examples
 
 HEAD_MAX = st.sampled_from([1, 3, 64])
 """How many queued jobs are list-scheduled; the others count as an area."""
+RULES = st.sampled_from([V1, Rules(moves_to_any_size=True)])
 
 
 def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     """Return what ``adaptive`` has to choose for a newcomer, by the definition alone."""
-    policy = Adaptive()
     reference = Reference(snapshot, newcomer.id)
     forecast = Forecast(snapshot, Predictor(snapshot))
     hosts = fit_hosts(snapshot, newcomer)
@@ -56,20 +57,18 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     for targets in shrinks:
         makespan, total = reference.evaluate(targets)
         left_ms = max(round(ends[target.job] * 1000) for target in targets[1:])
-        if overdue or saves_enough(policy, (makespan, total), base[:2], left_ms):
+        if overdue or saves_enough((makespan, total), base[:2], left_ms):
             found.append((makespan, total, order(snapshot, targets), targets))
     if overdue and (idle_starts or shrinks):
         found = [entry for entry in found if entry[3]] + idle_starts
     return min(found)[3]
 
 
-def saves_enough(
-    policy: Adaptive, option: tuple[int, int], base: tuple[int, int], left_ms: int
-) -> bool:
+def saves_enough(option: tuple[int, int], base: tuple[int, int], left_ms: int) -> bool:
     """Whether an option saves a twentieth of the remaining time: in the makespan, or in the sum of
     completion times at the same makespan."""
     least = max(1, math.ceil(left_ms / 20))
-    assert policy.min_saving_ms(left_ms) == least
+    assert V1.min_saving_ms(left_ms) == least
     return base[0] - option[0] >= least or (base[0] >= option[0] and base[1] - option[1] >= least)
 
 
@@ -115,20 +114,20 @@ def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
     if not queue:
         return
     wanted = best_of_all(snapshot, queue[0])
-    plan = Adaptive().decide(snapshot)
+    plan = make_policy("adaptive-v1").decide(snapshot)
     if wanted:
         assert plan.targets == wanted
     else:
         assert all(target.job != queue[0].id for target in plan.targets)
 
 
-@given(snapshot=clusters(queued=8), head_max=HEAD_MAX)
+@given(snapshot=clusters(queued=8), rules=RULES, head_max=HEAD_MAX)
 @settings(max_examples=examples(400), deadline=None)
 def test_the_forecast_evaluates_every_option_as_the_definition_does(
-    snapshot: Snapshot, head_max: int
+    snapshot: Snapshot, rules: Rules, head_max: int
 ) -> None:
     """``head_max``: how many queued jobs are list-scheduled."""
-    forecast = Forecast(snapshot, Predictor(snapshot), head_max)
+    forecast = Forecast(snapshot, Predictor(snapshot), rules, head_max)
     hosts = list(snapshot.hosts)
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
@@ -178,7 +177,7 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
 
 
 def growth_of(forecast: Forecast, min_saving_ms: Callable[[int], int]) -> GrowthBounds:
-    return GrowthBounds(forecast.snapshot, forecast.predictor, min_saving_ms)
+    return GrowthBounds(forecast.snapshot, forecast.predictor, min_saving_ms, forecast.rules)
 
 
 def targets_of(option: Candidate) -> tuple[Target, ...]:
@@ -198,18 +197,19 @@ def evaluate_pruned(options: EvaluatedOptions) -> EvaluatedOptions:
 @given(
     snapshot=st.one_of(clusters(queued=8), clusters(queued=4, few_types=True)),
     least=st.sampled_from([1, 100, 5000]),
+    rules=RULES,
     head_max=HEAD_MAX,
 )
 @settings(max_examples=examples(1500), deadline=None)
 def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
-    snapshot: Snapshot, least: int, head_max: int
+    snapshot: Snapshot, least: int, rules: Rules, head_max: int
 ) -> None:
     """``least``: what a reshape has to save (ms), and a twentieth of what its job has left."""
 
     def min_saving_ms(left_ms: int) -> int:
         return least + left_ms // 20
 
-    forecast = Forecast(snapshot, Predictor(snapshot), head_max)
+    forecast = Forecast(snapshot, Predictor(snapshot), rules, head_max)
     hosts = list(snapshot.hosts)
     bounds = DonorBounds(Donors(forecast, [], min_saving_ms))
     for newcomer in snapshot.queued:
@@ -231,10 +231,13 @@ def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
 @given(
     snapshot=st.one_of(clusters(queued=0), clusters(queued=0, few_types=True)),
     least=st.sampled_from([1, 100, 5000]),
+    rules=RULES,
 )
 @settings(max_examples=examples(1500), deadline=None)
-def test_growths_are_pruned_only_if_none_saves_enough(snapshot: Snapshot, least: int) -> None:
-    forecast = Forecast(snapshot, Predictor(snapshot))
+def test_growths_are_pruned_only_if_none_saves_enough(
+    snapshot: Snapshot, least: int, rules: Rules
+) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot), rules)
     outlook, hosts = forecast.outlook(), list(snapshot.hosts)
     growth = growth_of(forecast, lambda left: least + left // 20)
     options = evaluate_growths(outlook, hosts, growth, outlook.without_change())

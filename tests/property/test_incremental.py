@@ -27,7 +27,9 @@ from tests.property.test_handover import JOBS, OFTEN, RARELY, SIZES, SOMETIMES, 
 from tests.support.gate import examples
 
 KINDS = ("quick", "slow", None)
-POLICIES = tuple(make_policy(name) for name in ("adaptive", "paper", "optimus", "default"))
+POLICIES = tuple(
+    make_policy(name) for name in ("adaptive", "adaptive-v1", "paper", "optimus", "default")
+)
 LEARNS = (
     "speed",
     "speed",

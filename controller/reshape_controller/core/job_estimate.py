@@ -77,9 +77,9 @@ class JobEstimate:
     """The job as the list schedule counts it on ``gpu_types``; None until it is computed."""
     gpu_types: tuple[str, ...] = ()
     """The GPU types to which ``queued_work`` refers."""
-    min_step_s: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
-    """Shortest iteration (seconds) that the job could have, by the largest size that it could get
-    on each GPU type."""
+    min_step_s: dict[tuple[int, tuple[tuple[str, int], ...]], float] = field(default_factory=dict)
+    """Shortest iteration (seconds) that the job could have, by the smallest size, and the largest
+    one on each GPU type, that it could get."""
 
     def reset(
         self, book: ProfileBook, answers: Answers, job_type: str | None, start: StartKind

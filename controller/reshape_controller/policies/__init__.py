@@ -16,6 +16,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies.adaptive import Adaptive
+from reshape_controller.policies.adaptive_v1 import AdaptiveV1
 from reshape_controller.policies.fixed import Default
 from reshape_controller.policies.optimus import Optimus
 from reshape_controller.policies.paper import Paper
@@ -24,6 +25,7 @@ ENTRY_POINT_GROUP = "reshape.policies"
 
 BUILT_IN: dict[str, Callable[..., Policy]] = {
     "adaptive": Adaptive,
+    "adaptive-v1": AdaptiveV1,
     "paper": Paper,
     "optimus": Optimus,
     "default": Default,
@@ -50,6 +52,7 @@ PRESETS: dict[str, Preset] = {
     "adaptive": Preset(
         "adaptive", Mechanism.SIDECAR, "this project's scheduler, inside running containers"
     ),
+    "adaptive-v1": Preset("adaptive-v1", Mechanism.SIDECAR, "its first release, for comparisons"),
     "paper": Preset("paper", Mechanism.SIDECAR, "the paper's algorithms 1 and 2 as printed"),
     "termination": Preset(
         "optimus", Mechanism.TERMINATE, "the paper's comparison: only grows, by restarting jobs"

@@ -12,7 +12,8 @@ training first fails the bound, all jobs of the class fail it.
 
 Why a job that failed the bound on growth stays out while it trains. Growth saves ``r * f`` seconds,
 less the costs of a reshape, if the iterations get shorter by the part ``f``; the bound takes the
-largest ``f`` of the sizes that the job could get. The saving and what the job has to save both fall
+largest ``f`` of the sizes that the job could get, and
+is negative if each of them is slower. The saving and what the job has to save both fall
 linearly with time. At the end of its training the saving is negative, by the costs of a reshape,
 and what it has to save is not. The first line lies below the second at both ends of the interval,
 so it lies below it in between. The job needs another look only when it has another view, its type
@@ -37,6 +38,7 @@ from reshape_controller.scheduling.cluster_index import (
 from reshape_controller.scheduling.donors import Donors, Exclusions
 from reshape_controller.scheduling.forecast import Outlook
 from reshape_controller.scheduling.predictor import Predictor, to_ms
+from reshape_controller.scheduling.rules import V1, Rules
 
 ROUNDING_MS = 6
 """How far a sum of whole milliseconds may lie from the exact one; bounds give way by so much."""
@@ -267,9 +269,15 @@ class _MaxGains:
 class GrowthBounds:
     """Bounds for the jobs that could grow in one decision, with the GPUs that are idle now."""
 
-    def __init__(self, snapshot: Snapshot, predictor: Predictor, min_saving_ms: MinSaving) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        predictor: Predictor,
+        min_saving_ms: MinSaving,
+        rules: Rules = V1,
+    ) -> None:
         """No forecast is needed: most decisions without a queue end here."""
-        self._predictor, self.min_saving_ms = predictor, min_saving_ms
+        self._predictor, self.min_saving_ms, self._rules = predictor, min_saving_ms, rules
         self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
         self._speedups: dict[tuple[RunningClass, int], float] = {}
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
@@ -317,7 +325,7 @@ class GrowthBounds:
             entries: list[RunningEntry] = []
             if not job_class.trains:
                 entries = [entry for _, _, entry in job_class.entries]
-            elif job_class.size <= self._max_idle_of_all:
+            elif self._least_elsewhere(job_class) <= self._max_idle_of_all:
                 entries = self._class_candidates(job_class)
             candidates += [entry.job for entry in entries if entry.host_number not in self._idle]
         for number in self._idle:  # there a job can also keep its host
@@ -326,6 +334,10 @@ class GrowthBounds:
                 if growable and self.may_be_worth(entry):
                     candidates.append(entry.job)
         return candidates
+
+    def _least_elsewhere(self, job: JobView | RunningClass) -> int:
+        """The smallest size that a job, or one of a class, may have on another host."""
+        return job.sizes[0] if self._rules.moves_to_any_size else job.size
 
     def _class_candidates(self, job_class: RunningClass) -> list[RunningEntry]:
         """The jobs of a class that may be worth it on another host, from the class's cache."""
@@ -391,17 +403,18 @@ class GrowthBounds:
             if speedup is not None:
                 return speedup
         if idle:
+            least = job.size
             largest: MaxIdle = ((job.gpu_type, _largest_within(job.sizes, job.size + idle)),)
         else:
-            largest = self._largest(job.sizes)
+            least, largest = self._least_elsewhere(job), self._largest(job.sizes)
         estimate = self._predictor.estimate(job)
-        shortest_s = estimate.min_step_s.get(largest)
+        shortest_s = estimate.min_step_s.get((least, largest))
         if shortest_s is None:
             possible = [NO_SIZE_S]
             for gpu_type, most in largest:
                 times_s = self._predictor.step_times_s(job, gpu_type)
-                possible += [times_s[size] for size in job.sizes if job.size <= size <= most]
-            shortest_s = estimate.min_step_s[largest] = min(possible)
+                possible += [times_s[size] for size in job.sizes if least <= size <= most]
+            shortest_s = estimate.min_step_s[least, largest] = min(possible)
         speedup = (estimate.step_s - shortest_s) / estimate.step_s
         if not job_class.own_speeds:
             self._speedups[job_class, idle] = speedup

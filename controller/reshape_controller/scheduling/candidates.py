@@ -18,6 +18,7 @@ from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.list_schedule import HostChange
 from reshape_controller.scheduling.predictor import to_ms
+from reshape_controller.scheduling.rules import Rules
 
 
 class RankedOption(NamedTuple):
@@ -200,19 +201,19 @@ def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:
     best_fit = BestFit(hosts)
     for job in legal_moves.growable(forecast.snapshot):
         own = by_id.get(job.host) if job.host is not None else None
-        for size, host in growth_sizes(job, own, best_fit):
+        for size, host in growth_sizes(job, own, best_fit, forecast.rules):
             yield grow(forecast, job, size, host)
 
 
 def growth_sizes(
-    job: JobView, own: HostView | None, best_fit: BestFit
+    job: JobView, own: HostView | None, best_fit: BestFit, rules: Rules
 ) -> Iterator[tuple[int, HostView]]:
     """Yield sizes that a running job may get, each with a host: its ``own`` host if enough GPUs
-    are idle there, and the best-fitting other hosts. Its present size counts on another GPU type
-    only."""
+    are idle there, and the best-fitting other hosts. Its present size, and with
+    ``moves_to_any_size`` a smaller one, count on another GPU type only."""
     largest_here = job.size + own.idle if own is not None else 0
     for size in job.sizes:
-        if size < job.size:
+        if size < job.size and not rules.moves_to_any_size:
             continue
         if own is not None and job.size < size <= largest_here:
             yield size, own

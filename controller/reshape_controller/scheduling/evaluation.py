@@ -154,7 +154,7 @@ class GrowthEvaluator:
         min_saving = self.min_saving_ms(before)
         others_end = forecast.latest_end_without((job.id,))
         totals_s: dict[tuple[str, bool], dict[int, float]] = {}
-        for size, host in candidates.growth_sizes(job, own, best_fit):
+        for size, host in candidates.growth_sizes(job, own, best_fit, forecast.rules):
             stays, gpu_type = host is own, host.gpu_type
             if (gpu_type, stays) not in totals_s:
                 totals_s[gpu_type, stays] = forecast.predictor.reshaped_by_size_s(
@@ -490,6 +490,9 @@ class Evaluation:
             text = f"{job.spec.name} grows from {job.size} to {gpus(size)}"
         else:
             text = f"{job.spec.name} moves from {gpus(job.size)} of {job.host} to {size} of {host}"
+            gpu_type = self.outlook.forecast.gpu_type(host)
+            if gpu_type != job.gpu_type:
+                text += f", from {job.gpu_type} to {gpu_type}"
         for donor, keeps in chosen.shrinks:
             view = self.outlook.forecast.running(donor)
             text += f"; {view.spec.name} goes from {view.size} to {keeps}"

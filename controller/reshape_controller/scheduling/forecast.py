@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from reshape_controller.core.job_estimate import QueuedWork
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_controller.scheduling.list_schedule import (
@@ -28,6 +28,7 @@ from reshape_controller.scheduling.list_schedule import (
     Scheduler,
 )
 from reshape_controller.scheduling.predictor import Predictor, to_ms
+from reshape_controller.scheduling.rules import V1, Rules
 
 HEAD_MAX = 64
 """The most queued jobs in the head of the queue, which are list-scheduled one by one."""
@@ -42,10 +43,17 @@ class Forecast:
     updated in place.
     """
 
-    def __init__(self, snapshot: Snapshot, predictor: Predictor, head_max: int = HEAD_MAX) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        predictor: Predictor,
+        rules: Rules = V1,
+        head_max: int = HEAD_MAX,
+    ) -> None:
         """``head_max``: the most queued jobs that are list-scheduled one by one."""
         self.snapshot = snapshot
         self.predictor = predictor
+        self.rules = rules
         self.now_ms = to_ms(snapshot.now_s)
         """Now, in Unix milliseconds."""
         index = ClusterIndex.of(snapshot, predictor)
@@ -75,6 +83,10 @@ class Forecast:
     def running(self, job: JobId) -> JobView:
         """Return a running job by its id."""
         return self.running_index.by_job[job].job
+
+    def gpu_type(self, host: HostId) -> str:
+        """Return the GPU type of a usable host."""
+        return self.types[self.type_of[self.numbers[host]]]
 
     @cached_property
     def queue(self) -> tuple[Scheduler, Schedule]:

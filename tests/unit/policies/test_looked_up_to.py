@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from reshape_controller.policies import make_policy
-from reshape_controller.policies.adaptive import MAX_WAIT_S, NEWCOMERS_MAX
+from reshape_controller.scheduling.decision import NEWCOMERS_MAX
+from reshape_controller.scheduling.rules import MAX_WAIT_S
 from tests.support.clusters import Cluster
 
 ADAPTIVE = make_policy("adaptive")

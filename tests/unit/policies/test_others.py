@@ -101,6 +101,7 @@ def test_the_largest_size_is_the_largest_that_a_host_can_hold() -> None:
 def test_every_preset_names_a_policy_that_is_there() -> None:
     assert {name: (p.policy, p.mechanism.value) for name, p in PRESETS.items()} == {
         "adaptive": ("adaptive", "sidecar"),
+        "adaptive-v1": ("adaptive-v1", "sidecar"),
         "paper": ("paper", "sidecar"),
         "termination": ("optimus", "terminate"),
         "case-study-termination": ("paper", "terminate"),
@@ -122,7 +123,9 @@ def test_a_policy_can_be_named_with_its_options_and_its_name_says_them_again() -
 
 
 def test_an_unknown_policy_or_option_is_refused_with_what_there_is() -> None:
-    with pytest.raises(UnknownPolicy, match="use one of adaptive, paper, optimus, default"):
+    with pytest.raises(
+        UnknownPolicy, match="use one of adaptive, adaptive-v1, paper, optimus, default"
+    ):
         make_policy("best")
     with pytest.raises(UnknownPolicy, match="use one of random, largest"):
         make_policy("default", sizes="smallest")
@@ -180,6 +183,7 @@ def test_each_preset_brings_the_demo_to_its_end_in_a_world_of_sidecars(preset: s
     plan()
     expected = {
         "adaptive": [(2, 2), (4, 0)],
+        "adaptive-v1": [(2, 2), (4, 0)],
         "paper": [(2, 2), (4, 0)],
         "termination": [(4, 0), (0, 2)],
         "case-study-termination": [(2, 2), (4, 0)],
@@ -200,5 +204,5 @@ def test_settings_of_adaptive_are_read_from_its_name_and_are_in_it() -> None:
     assert sizes_by_job(make_policy("adaptive").decide(growth.snapshot()).targets) == {"job": 4}
     with pytest.raises(UnknownPolicy, match="could not convert"):
         make_policy("adaptive:gain=much")
-    with pytest.raises(UnknownPolicy, match="gain must lie between 0 and 1"):
+    with pytest.raises(UnknownPolicy, match="must lie between 0 and 1"):
         make_policy("adaptive:gain=1.5")

@@ -1,0 +1,364 @@
+"""A decision of ``adaptive``: of all single changes possible now, the best one by the given rules.
+
+Does: compares each option by the predicted ends of all accepted jobs (``forecast``); to do nothing
+and to wait are options as well. An option that reshapes a running job has to save enough. Jobs that
+wait too long come first. Costs count once: they are part of the predicted times.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from heapq import nsmallest
+
+from reshape_controller.core.explanation import gpus
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemption, Snapshot
+from reshape_controller.core.states import PreemptionReason
+from reshape_controller.scheduling import candidates, legal_moves, outranking, unknown_length
+from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
+from reshape_controller.scheduling.cluster_index import RunningEntry
+from reshape_controller.scheduling.donors import Donors
+from reshape_controller.scheduling.empty_plan import EmptyPlanBuilder
+from reshape_controller.scheduling.evaluation import (
+    DoNothing,
+    Evaluation,
+    Ranking,
+    evaluate_growths,
+    evaluate_shrinks,
+)
+from reshape_controller.scheduling.forecast import Forecast
+from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.queue_index import is_overdue
+from reshape_controller.scheduling.rules import Rules
+
+NEWCOMERS_MAX = 4
+"""For so many queued jobs a decision evaluates options that reshape running jobs. The others are
+started on idle GPUs only."""
+EXAMINED_MAX = 32
+"""So many queued jobs, in queue order, are examined to find these newcomers."""
+UNKNOWN_GROWS_AFTER_S = 300.0
+"""A job of unknown length has its size for so long before it gets idle GPUs."""
+HOSTS_MAX = 16
+"""On so many hosts several donors are tried for a newcomer that is not overdue."""
+
+
+class Decision:
+    """One call of ``decide``."""
+
+    def __init__(self, rules: Rules, snapshot: Snapshot) -> None:
+        self._rules = rules
+        self._snapshot = snapshot
+        self._predictor = Predictor(snapshot)
+        self._hosts = list(snapshot.hosts)
+        """The hosts that are not held for an overdue job."""
+        self._idle = list(snapshot.idle)
+        """Those of ``_hosts`` with idle GPUs."""
+        self._most_idle = legal_moves.most_idle(self._idle)
+        self._empty = EmptyPlanBuilder(snapshot.now_s)
+        self._newcomers = 0
+        """Queued jobs for which options that reshape running jobs were evaluated."""
+        self._examined = 0
+        """Queued jobs that were examined to find these."""
+        self._outranking = 0
+        """Queued jobs that were examined to start at the cost of jobs of lower priority."""
+        self._cooling = self._find_cooling() if snapshot.queued else []
+
+    def make(self) -> Plan:
+        """Return the plan: the first of the four steps that finds one decides."""
+        plan = self._start_overdue() or self._start_in_time() or self._grow()
+        plan = plan or self._grow_unknown_length()
+        return plan if plan is not None else self._empty.build()
+
+    def _start_overdue(self) -> Plan | None:
+        """Start a queued job that has waited too long, or hold GPUs for it."""
+        snapshot, default_wait_s = self._snapshot, self._rules.max_wait_s
+        if not snapshot.queued:
+            return None
+        queue_index = self._forecast.queue_index
+        self._empty.wake(queue_index.next_overdue_s(snapshot.now_s, default_wait_s))
+        for newcomer in queue_index.overdue(snapshot.queued, snapshot.now_s, default_wait_s):
+            if self._is_all_held():
+                break
+            if legal_moves.may_start(snapshot, newcomer):
+                plan = self._start(newcomer, overdue=True) or self._start_outranking(newcomer)
+                if plan is not None:
+                    return plan
+                self._hold(newcomer)
+        return None
+
+    def _start_in_time(self) -> Plan | None:
+        """Start one of the other queued jobs, in queue order."""
+        snapshot, default_wait_s = self._snapshot, self._rules.max_wait_s
+        if self._is_all_held():
+            self._empty.set_looked_up_to(snapshot.queued[-1], default_wait_s)
+            return None
+        for newcomer in snapshot.queued:
+            if is_overdue(newcomer, snapshot.now_s, default_wait_s) or not legal_moves.may_start(
+                snapshot, newcomer
+            ):
+                continue
+            outranks = self._may_outrank(newcomer)
+            if not outranks and self._can_only_wait(newcomer):
+                if self._most_idle == 0:  # then all jobs behind it can only wait as well
+                    self._empty.set_looked_up_to(newcomer, default_wait_s)
+                    break
+                continue
+            plan = self._start(newcomer, overdue=False)
+            if plan is None and outranks:
+                plan = self._start_outranking(newcomer)
+            if plan is not None:
+                return plan
+        return None
+
+    def _may_outrank(self, newcomer: JobView) -> bool:
+        """Whether starts at the cost of jobs of lower priority are examined for a queued job."""
+        snapshot = self._snapshot
+        if snapshot.mechanism is Mechanism.NONE or self._outranking >= NEWCOMERS_MAX:
+            return False
+        return outranking.outranks(snapshot, newcomer)
+
+    def _start_outranking(self, newcomer: JobView) -> Plan | None:
+        """Start a queued job at the cost of running jobs of lower priority: by shrinks if they are
+        enough, or else by preemption. No such start has to save time."""
+        snapshot = self._snapshot
+        if not self._may_outrank(newcomer):
+            return None
+        self._outranking += 1
+        hosts = self._hosts_for(newcomer)
+        code, preemption = "shrinks-for-priority", None
+        start = outranking.shrink_start(self._forecast, newcomer, hosts, self._donors)
+        if start is None:
+            start, at_s = outranking.preempting_start(snapshot, newcomer, hosts)
+            self._empty.wake(at_s)
+            code = "preempts-for-priority"
+            preemption = Preemption(PreemptionReason.PRIORITY)
+        if start is None:
+            return None
+        targets = start.targets(newcomer)
+        return Plan(
+            targets,
+            code,
+            outranking.text(newcomer, start),
+            newcomer.id,
+            (Option(targets),),
+            0,
+            weighed=1,
+            preemption=preemption,
+        )
+
+    def _is_all_held(self) -> bool:
+        """Whether all hosts are held for overdue jobs, and the plan has its reason."""
+        return not self._hosts and self._empty.has_reason
+
+    def _can_only_wait(self, newcomer: JobView) -> bool:
+        """Whether a queued job can be skipped: it fits on no idle GPUs, no donor may be examined
+        for it, and the plan already has a reason."""
+        if newcomer.sizes[0] <= self._most_idle or not self._empty.has_reason:
+            return False
+        enough = self._examined >= EXAMINED_MAX or self._newcomers >= NEWCOMERS_MAX
+        return enough or (self._most_idle == 0 and self._donors.max_gpus == 0)
+
+    def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
+        """Evaluate every way to start a queued job; None: it waits."""
+        fits = newcomer.sizes[0] <= self._most_idle
+        reshapes = self._may_reshape(newcomer, always=overdue or fits)
+        if not fits and not reshapes:
+            self._empty.add_nothing_fits(newcomer)
+            return None
+        hosts = self._hosts_for(newcomer)
+        idle_hosts = self._idle if hosts is self._hosts else [host for host in hosts if host.idle]
+        idle = list(candidates.idle_starts(self._forecast, newcomer, idle_hosts)) if fits else []
+        outlook = self._forecast.outlook(newcomer)
+        evaluation = Evaluation(outlook, self._rules.min_saving_ms, "wait", idle)
+        ranking = Ranking()
+        if reshapes:
+            ranking = self._rank_shrinks(evaluation, newcomer, hosts, overdue=overdue)
+        if not idle and not ranking.count:
+            self._empty.add_nothing_fits(newcomer)
+            return None
+        better = [] if ranking.best is None else [ranking.best]
+        if overdue:
+            better += evaluation.idle_starts
+        chosen = min(better, default=evaluation.baseline)
+        count = ranking.count + max(1, len(idle))
+        if isinstance(chosen, DoNothing):
+            text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough time"
+            self._add_waiting(newcomer, "waits-gain-too-small", text, evaluation, ranking, count)
+            return None
+        code = "starts-on-idle"
+        if chosen.shrinks:
+            code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
+        return evaluation.plan(code, newcomer, chosen, ranking, count)
+
+    def _hosts_for(self, newcomer: JobView) -> list[HostView]:
+        """The hosts on which a queued job may start and that are not held."""
+        own = legal_moves.hosts_for(self._snapshot, newcomer)
+        if own is self._snapshot.hosts:
+            return self._hosts
+        return [host for host in self._hosts if host in own]
+
+    def _may_reshape(self, newcomer: JobView, *, always: bool) -> bool:
+        """Whether options that reshape running jobs are evaluated for this newcomer."""
+        if self._snapshot.mechanism is Mechanism.NONE or not self._hosts:
+            return False
+        if always:
+            return True
+        least, donors = newcomer.sizes[0], self._donors
+        if self._examined >= EXAMINED_MAX or (
+            least > donors.max_gpus and least > donors.max_gpus_of_several
+        ):
+            return False
+        self._examined += 1
+        return self._newcomers < NEWCOMERS_MAX
+
+    def _rank_shrinks(
+        self, evaluation: Evaluation, newcomer: JobView, hosts: list[HostView], *, overdue: bool
+    ) -> Ranking:
+        """Rank the starts that take GPUs from running jobs. A job that no single donor can serve
+        may have several. No start of an overdue job has to save anything."""
+        baseline = evaluation.baseline[:2]
+        options = evaluate_shrinks(
+            evaluation.outlook, newcomer, hosts, self._donor_bounds, baseline, prune=not overdue
+        )
+        if not options.count and isinstance(evaluation.baseline, DoNothing):
+            several = list(
+                candidates.multi_donor_starts(
+                    self._forecast,
+                    newcomer,
+                    hosts if overdue else _with_most_idle(hosts),
+                    self._donors.by_host,
+                )
+            )
+            self._newcomers += bool(several)
+            return evaluation.rank_candidates(several, must_save=not overdue)
+        self._newcomers += bool(options.count)
+        return evaluation.rank(options, must_save=not overdue)
+
+    def _grow(self) -> Plan | None:
+        """Give idle GPUs that no queued job can use to a running job, if that saves enough."""
+        if self._most_idle == 0 or self._no_job_grows():
+            return None
+        outlook = self._forecast.outlook()
+        evaluation = Evaluation(
+            outlook, self._rules.min_saving_ms, "change nothing", idle_starts=[]
+        )
+        for job in legal_moves.pinned(self._snapshot):
+            plan = self._grow_to_pin(evaluation, job)
+            if plan is not None:
+                return plan
+        options = evaluate_growths(outlook, self._idle, self._growth, evaluation.baseline[:2])
+        ranking = evaluation.rank(options, must_save=True)
+        if ranking.best is not None:
+            job = self._forecast.running(ranking.best.job)
+            code = "grows" if ranking.best.host == job.host else "moves"
+            return evaluation.plan(code, job, ranking.best, ranking, options.count + 1)
+        shown = ranking.shown if evaluation.explains else []
+        if shown:
+            text = "GPUs stay idle: no running job would gain enough from them"
+            job = self._forecast.running(min(shown).job)
+            self._add_waiting(job, "keeps-sizes", text, evaluation, ranking, options.count + 1)
+        return None
+
+    def _grow_unknown_length(self) -> Plan | None:
+        """Give idle GPUs that no queued job wants to a job of unknown length."""
+        if self._most_idle == 0:
+            return None
+        target, at_s = unknown_length.growth(
+            self._snapshot, self._growth.unknown_length, self._idle, UNKNOWN_GROWS_AFTER_S
+        )
+        self._empty.wake(at_s)
+        if target is None:
+            return None
+        job = self._forecast.running(target.job)
+        text = (
+            f"{job.spec.name} grows from {job.size} to {gpus(target.size)}: its length is unknown, "
+            "and no queued job wants them."
+        )
+        code = "grows-length-unknown"
+        return Plan((target,), code, text, job.id, (Option((target,)),), 0, weighed=1)
+
+    def _no_job_grows(self) -> bool:
+        """Whether the bounds alone show that no job grows. If the plan is explained, it has to say
+        how far off the jobs are, so the answer is False."""
+        snapshot = self._snapshot
+        if snapshot.explain or snapshot.queued:
+            return False
+        return not (self._growth.any_pinned or self._growth.candidates)
+
+    def _grow_to_pin(self, evaluation: Evaluation, job: JobView) -> Plan | None:
+        """Give a pinned job its size as soon as enough GPUs are idle on its host."""
+        host = next((host for host in self._idle if host.id == job.host), None)
+        size = job.sizes[-1] if job.sizes else 0
+        if host is None or not job.size < size <= job.size + host.idle:
+            return None
+        option = evaluation.evaluate(candidates.grow(self._forecast, job, size, host))
+        return evaluation.plan("grows-to-pin", job, option, Ranking(best=option), 2)
+
+    def _find_cooling(self) -> list[RunningEntry]:
+        """The running jobs that were reshaped, or refused to be, and may not be shrunk yet."""
+        now_s, cooling = self._snapshot.now_s, []
+        for entry in self._forecast.running_index.maybe_cooling.values():
+            job = entry.job
+            at_s = job.no_shrink_before_s
+            if at_s <= now_s and job.reshaped_at_s is not None:
+                at_s = self._cool_at_s(job, job.reshaped_at_s)
+            if at_s > now_s:
+                self._empty.wake(at_s)
+                cooling.append(entry)
+        return cooling
+
+    def _cool_at_s(self, job: JobView, reshaped_at_s: float) -> float:
+        """When a job that was reshaped may be shrunk again (Unix seconds)."""
+        cost_s = job.reshape_cost_s
+        if cost_s is None:
+            cost_s = self._predictor.reshape_s(job)
+        return reshaped_at_s + self._rules.cool_down * cost_s
+
+    @cached_property
+    def _forecast(self) -> Forecast:
+        return Forecast(self._snapshot, self._predictor, self._rules)
+
+    @cached_property
+    def _growth(self) -> GrowthBounds:
+        rules = self._rules
+        return GrowthBounds(self._snapshot, self._predictor, rules.min_saving_ms, rules)
+
+    @cached_property
+    def _donors(self) -> Donors:
+        return Donors(self._forecast, self._cooling, self._rules.min_saving_ms)
+
+    @cached_property
+    def _donor_bounds(self) -> DonorBounds:
+        return DonorBounds(self._donors)
+
+    def _hold(self, newcomer: JobView) -> None:
+        """Hold the hosts on which an overdue job could start: no other job gets their GPUs."""
+        own, least = legal_moves.hosts_for(self._snapshot, newcomer), newcomer.sizes[0]
+        held = {host.id for host in own if host.usable >= least}
+        others = [host for host in self._hosts if host.id not in held]
+        if len(others) < len(self._hosts):
+            self._empty.add_held_for(newcomer)
+        self._hosts = others
+        self._idle = [host for host in self._idle if host.id not in held]
+        self._most_idle = legal_moves.most_idle(self._idle)
+
+    def _add_waiting(
+        self,
+        job: JobView,
+        code: str,
+        text: str,
+        evaluation: Evaluation,
+        ranking: Ranking,
+        count: int,
+    ) -> None:
+        """Give the empty plan a reason with options, if it has none yet."""
+        if not self._empty.has_reason:
+            options = evaluation.waiting_options(ranking)
+            self._empty.set_reason(Plan((), code, text, job.id, options, weighed=count))
+
+
+def _with_most_idle(hosts: list[HostView]) -> list[HostView]:
+    """Return the hosts whose idle GPUs leave fewest to several donors; at most ``HOSTS_MAX``."""
+    if len(hosts) <= HOSTS_MAX:
+        return hosts
+    return nsmallest(HOSTS_MAX, hosts, key=lambda host: (-host.idle, host.id))
