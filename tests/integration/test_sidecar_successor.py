@@ -180,13 +180,6 @@ def test_an_agent_that_is_killed_during_the_hand_over_adopts_the_same_process(jo
     assert job.started(generation).pid == pid
 
 
-def test_the_death_of_init_leaves_no_successor(job: Bed) -> None:
-    training(job)
-    pid = prepared(job)
-    os.kill(job.init().pid, signal.SIGKILL)
-    eventually("all are gone", lambda: gone(pid) and job.left() == [])
-
-
 def test_the_end_of_the_container_ends_its_successor(job: Bed) -> None:
     training(job)
     pid = prepared(job)
@@ -253,6 +246,30 @@ def while_its_predecessor_saves(job: Bed) -> int:
     generation = job.coordinator.want(Mode.RUN, *TWO)
     eventually("the request", lambda: f"for generation {generation}" in job.log("init.log"))
     return generation
+
+
+def while_it_waits(job: Bed) -> int:
+    prepared(job)
+    assert job.coordinator.desired is not None
+    return job.coordinator.desired.generation
+
+
+def once_it_is_released(job: Bed) -> int:
+    prepared(job)
+    generation = job.coordinator.want(Mode.RUN, *TWO)
+    job.started(generation)
+    return generation
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [while_it_imports, while_it_waits, while_its_predecessor_saves, once_it_is_released],
+)
+def test_the_death_of_init_in_a_hand_over_leaves_no_process(job: Bed, moment: Moment) -> None:
+    training(job)
+    moment(job)
+    os.kill(job.init().pid, signal.SIGKILL)
+    eventually("all are gone", lambda: job.left() == [])
 
 
 @pytest.mark.parametrize("moment", [while_it_imports, while_its_predecessor_saves])

@@ -297,7 +297,7 @@ FAULTS = (
     "prepare_nothing", "publish", "successor_fails", "zygote_is_unfit",
 )  # fmt: skip
 EVENTS = COURSE * 6 + ORDERS * 3 + FAULTS
-BEGINNINGS = ("nothing", "forking", "overtaken", "prepared", "asked", "saved")
+BEGINNINGS = ("nothing", "forking", "overtaken", "preparing", "prepared", "asked", "saved")
 Step = tuple[str, str, int]
 """An event, the job that it is about, and a number that varies it."""
 STEPS = st.lists(
@@ -322,7 +322,14 @@ def begin(world: World, beginning: str) -> None:
         return
     world.heal()
     world.prepare("a", 1)
-    for event in (world.deliver, world.agent, world.init, world.successor_reports, world.init):
+    for event in (world.deliver, world.agent, world.init):
+        event("a", 0)
+    if beginning == "preparing":
+        assert world.containers["a"].processes(Role.SUCCESSOR, Role.FORK) == []
+        return
+    for event in (world.zygote_serves, world.init, world.waiting_listens):
+        event("a", 0)
+    for event in (world.successor_reports, world.init):
         event("a", 0)
     assert len(world.containers["a"].processes(Role.SUCCESSOR)) == 1
     if beginning != "prepared":

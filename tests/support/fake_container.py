@@ -118,7 +118,7 @@ class Container:
                 assert desired is not None
                 assert desired.prepare is not None
                 env = ((ENV_DEVICES, ",".join(desired.prepare)),)
-                return Prepare(number, desired.prepare, ("python",), "/", env)
+                return Prepare(number, desired.prepare, ("python",), "/", env, KEY)
             case converge.AdoptSuccessor(generation, number):
                 self._begin(generation)
                 return Adopt(generation, number)

@@ -68,6 +68,8 @@ class Process:
     env: dict[str, str] = field(default_factory=dict)
     stream: socket.socket | None = None
     """Its connection to init."""
+    standby: socket.socket | None = None
+    """The connection that a fork has once it waits as a successor."""
     asked: bool = False
     """Whether it was sent SIGTERM."""
     status: int | None = None
@@ -169,8 +171,7 @@ class Kernel:
                 yield
             finally:
                 for process in self.processes.values():
-                    if process.stream is not None:
-                        process.stream.close()
+                    _close(process)
 
     # --- what a process does
 
@@ -179,8 +180,7 @@ class Kernel:
         if not process.alive:
             return
         process.status = status
-        if process.stream is not None:
-            process.stream.close()
+        _close(process)
         for child in self.of(process.pid, *Role):
             self.end(child, signal.SIGKILL)
 
@@ -206,23 +206,25 @@ class Kernel:
         """Have a zygote fork at its next order, if there is one."""
         assert process.stream is not None
         try:
-            text, descriptors, _, _ = socket.recv_fds(process.stream, 1, 1)
+            text, descriptors, _, _ = socket.recv_fds(process.stream, 1, 2)
         except BlockingIOError:
             return
         if not text:
             self.leave(process, 0)
             return
-        stream = socket.socket(fileno=descriptors[0])
-        stream.setblocking(False)
+        stream, *standby = (socket.socket(fileno=number) for number in descriptors)
+        for one in (stream, *standby):
+            one.setblocking(False)
         try:
             line = stream.recv(READ_BYTES)
         except OSError:
             line = b""
         if not line:
-            stream.close()  # init has given the order up
+            for one in (stream, *standby):
+                one.close()  # init has given the order up
             return
         fork = self.new(process.parent, Role.FORK, json.loads(line)["environment"])
-        fork.stream = stream
+        fork.stream, fork.standby = stream, (standby[0] if standby else None)
         self.say(fork, pid=fork.pid)
 
     def listen(self, process: Process) -> None:
@@ -238,7 +240,15 @@ class Kernel:
             self.leave(process, 0)
         elif process.role is Role.FORK:
             assert text == ZYGOTE_GO
-            process.role = Role.TRAINING
+            if process.standby is None:
+                process.role = Role.TRAINING
+            else:
+                process.stream.close()
+                process.role, process.stream, process.standby = (
+                    Role.SUCCESSOR,
+                    process.standby,
+                    None,
+                )
         else:
             release = codec.loads(Release, text)
             process.env[ENV_GENERATION] = str(release.generation)
@@ -297,3 +307,9 @@ class Kernel:
 
     def _names(self, pid: int) -> dict[str, str]:
         return self.processes[pid].env
+
+
+def _close(process: Process) -> None:
+    for stream in (process.stream, process.standby):
+        if stream is not None:
+            stream.close()

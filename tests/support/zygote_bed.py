@@ -24,21 +24,25 @@ from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import (
     SOCKET_NAME,
+    Adopt,
     End,
     GetStatus,
     InitStatus,
+    Prepare,
     Request,
     Spawn,
+    SuccessorProcess,
     Sweep,
     TrainingProcess,
     UseZygote,
     ZygoteProcess,
 )
-from reshape_sidecar.wire import StandbyState
+from reshape_sidecar.wire import PrepareStage, StandbyState
 from tests.support.hook_bed import ROOT, clean_environment
 
 INIT = ROOT / "sidecar" / "reshape_sidecar" / "init" / "__main__.py"
 PATIENCE_S = 120.0
+WAITING = (PrepareStage.READY, PrepareStage.EFFECT_BARRIER, PrepareStage.FAILED)
 T = TypeVar("T")
 
 
@@ -173,6 +177,30 @@ class ZygoteBed:
         training = self.until("its start", look)
         assert training is not None
         return training
+
+    def prepare(self, *words: str, devices: int = 1, cold: bool = False) -> SuccessorProcess:
+        """Have init prepare a successor that runs ``words``; return it where it waits."""
+        spec, env = self.spec(*words), self.environment(devices)
+        key = None if cold else environment.zygote_key(spec, env)
+        number = (self.status().prepare_number or 0) + 1
+        command, pairs = environment.command(spec), tuple(sorted(env.items()))
+        self.ask(Prepare(number, ("GPU-0",) * devices, command, str(self.code), pairs, key))
+
+        def look() -> SuccessorProcess | None:
+            found = self.status().prepared
+            assert found is not None
+            return found if found.stage in WAITING else None
+
+        prepared = self.until("a successor", look)
+        assert prepared is not None
+        return prepared
+
+    def adopt(self) -> None:
+        """Make the newest successor the training process of the next generation."""
+        self.generation += 1
+        number = self.status().prepare_number
+        assert number is not None
+        self.ask(Adopt(self.generation, number))
 
     def ended(self) -> TrainingProcess:
         """Wait for the end of the newest start."""

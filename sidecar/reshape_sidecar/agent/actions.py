@@ -147,7 +147,7 @@ class Actions:
             log.info("prepares for %s", ", ".join(desired.prepare))
             like = self._spawn_request(0, replace(desired, devices=desired.prepare))
             self._preparation = init.Prepare(
-                number, desired.prepare, like.command, like.folder, like.env
+                number, desired.prepare, like.command, like.folder, like.env, like.key
             )
         await self._ask_init(self._preparation)
 

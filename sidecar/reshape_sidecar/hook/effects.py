@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from reshape_sidecar.hook import bindings
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.standby import Standby
 
@@ -77,10 +78,29 @@ FILE_FUNCTIONS = (
 )
 WRITERS = {
     "tensorflow.python.ops.summary_ops_v2": ("create_file_writer", "create_file_writer_v2"),
-    "tensorflow.python.ops.gen_io_ops": ("save", "save_v2", "write_file", "merge_v2_checkpoints"),
+    "tensorflow.python.ops.gen_io_ops": (
+        *("save", "save_v2", "write_file", "merge_v2_checkpoints"),
+        *("Save", "SaveV2", "WriteFile", "MergeV2Checkpoints"),  # those of ``tf.raw_ops``
+    ),
     "multiprocessing.util": ("spawnv_passfds",),
 }
 """Functions that write or start a process without an audit event, by module."""
+
+
+_bindings: dict[tuple[str, str], list[bindings.Binding]] = {}
+"""Where the zygote's import has bound the functions that a successor replaces."""
+
+
+def note_bindings() -> None:
+    """Note where the functions are bound that a successor, a fork of this process, replaces."""
+    functions = {
+        (module, name): function
+        for module, names in {**WRITERS, FILE_MODULE: FILE_FUNCTIONS}.items()
+        for name in names
+        if (function := getattr(sys.modules.get(module), name, None)) is not None
+    }
+    found = bindings.find(functions.values())
+    _bindings.update({key: found[id(function)] for key, function in functions.items()})
 
 
 def watch(standby: Standby, imports: ImportWatch) -> None:
@@ -182,7 +202,10 @@ def _is_own(path: str, temporary: list[str]) -> bool:
 def _wrap(standby: Standby, functions: tuple[str, ...], module: ModuleType) -> None:
     for name in functions:
         if hasattr(module, name):
-            setattr(module, name, _held(standby, name, getattr(module, name)))
+            held = _held(standby, name, getattr(module, name))
+            setattr(module, name, held)
+            for binding in _bindings.get((module.__name__, name), ()):
+                binding.set(held)
 
 
 def _held(standby: Standby, name: str, original: Callable[..., Any]) -> Callable[..., Any]:

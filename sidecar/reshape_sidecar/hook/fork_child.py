@@ -16,7 +16,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from reshape_sidecar import cgroup
@@ -25,6 +25,7 @@ from reshape_sidecar.contract import (
     ENV_GENERATION,
     ENV_JOB,
     ENV_SOCKET,
+    ENV_STANDBY_FD,
     ZYGOTE_GO,
 )
 from reshape_sidecar.hook import import_world, process_image
@@ -105,9 +106,7 @@ class Connection:
 
     def move_up(self) -> None:
         """Give the connection a high descriptor, which no executed program inherits."""
-        high = fcntl.fcntl(self._stream.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
-        self._stream.close()
-        self._stream = socket.socket(fileno=high)
+        self._stream = socket.socket(fileno=_moved_up(self._stream.detach()))
 
     @property
     def is_open(self) -> bool:
@@ -118,17 +117,23 @@ class Connection:
         self._stream.close()
 
 
-def become_cold_start(stream: socket.socket, world: World, init: int, middle: int) -> list[str]:
+def become_cold_start(
+    stream: socket.socket, world: World, init: int, middle: int, standby: int | None = None
+) -> list[str]:
     """Become the process that init orders on ``stream``; return its arguments.
 
     The first is the hook's program, or the script that runs without the hook. Ends the process if
-    init has given the order up, or if it cannot be carried out.
+    init has given the order up, or if it cannot be carried out. ``standby``: the descriptor on
+    which a successor waits for its release.
     """
     connection = Connection(stream)
     connection.move_up()
     order = connection.order()
     if order is None:
         os._exit(0)
+    if standby is not None:
+        number = str(_moved_up(standby))
+        order = replace(order, environment={**order.environment, ENV_STANDBY_FD: number})
     problem = import_world.stale(world.imports)
     if problem is not None:
         connection.say(stale=problem)
@@ -145,6 +150,12 @@ def become_cold_start(stream: socket.socket, world: World, init: int, middle: in
     if order.cgroup:
         cgroup.show_own_group_alone(points)
     return list(order.command[world.options :])
+
+
+def _moved_up(descriptor: int) -> int:
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+    os.close(descriptor)
+    return high
 
 
 def _take_place(order: Order, world: World, init: int, middle: int) -> None:
@@ -180,7 +191,7 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
         difference = comparison.difference(name, os.environ)
         if difference is not None:
             connection.say(cold=difference.reason, variables=difference.variables)
-            _execute(order)
+            _execute(order, difference.reason)
 
     def done() -> None:
         if world.framework in sys.modules and os.getpid() == me and connection.is_open:
@@ -206,8 +217,16 @@ def _set_logger() -> None:
         logging.getLogger(TENSORFLOW).handlers.clear()
 
 
-def _execute(order: Order) -> NoReturn:
-    """Become the cold start: the lines of the script above the import run again."""
+def _execute(order: Order, reason: str) -> NoReturn:
+    """Become the cold start: the lines of the script above the import run again.
+
+    A successor that still waits ends instead: its own output and effects are held.
+    """
+    if ENV_STANDBY_FD in order.environment:
+        from reshape_sidecar.hook.standby import Standby
+
+        assert Standby.of_this_process is not None
+        Standby.of_this_process.give_up(reason)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from reshape_sidecar import codec
 from reshape_sidecar.contract import (
@@ -40,8 +40,11 @@ EXIT_FAILED = 1
 class Standby:
     """The wait of this process for its release; there is one object per process at most."""
 
+    of_this_process: ClassVar[Standby | None] = None
+
     def __init__(self, descriptor: int) -> None:
         """Begin to listen. Called before the script runs, and before any effect of the hook."""
+        type(self).of_this_process = self
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
         self._environment = dict(os.environ)
@@ -117,6 +120,15 @@ class Standby:
         """End before the release: the next start is without this process."""
         self.report(PrepareStage.FAILED, reason)
         self._leave(EXIT_FAILED)
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Fail before the release, or start cold if init has released this process meanwhile.
+
+        Init closes the connection of a successor that fails, and releases it no more.
+        """
+        self.report(PrepareStage.FAILED, reason)
+        self._is_released.wait()
+        self.start_cold(reason)
 
     def start_cold(self, reason: str) -> NoReturn:
         """Execute the cold command in place of this process, which is the training process."""

@@ -2,8 +2,9 @@
 
 Does: imports the framework, checks that it runs one thread and has touched no device, and forks a
 training process at each order. An order is a socket that comes over the socket from init; the fork
-reads the rest from it. With TensorFlow it loads the hook as ``run.py`` does, and its forks run
-under it; with ``torch`` they run the script alone. Ends with init, or if a check fails.
+reads the rest from it. A second socket makes the fork a successor. With TensorFlow it loads the
+hook as ``run.py`` does, and its forks run under it; with ``torch`` they run the script alone. Ends
+with init, or if a check fails.
 """
 
 import sys
@@ -134,6 +135,8 @@ def prepare(program: Any, framework: Framework) -> Any:
                 raise Unfit(f"import {name}: {type(error).__name__}: {error}") from None
     for name in framework.preloads:
         from_hook(name)
+    if framework.hooked:
+        from_hook(f"{HOOK}.effects").note_bindings()
     brought = {name for name in sys.modules if name not in process_modules}
     packages = frozenset(name.partition(".")[0] for name in brought) - {"_reshape_hook"}
     imports = surroundings.ImportWorld(
@@ -170,10 +173,10 @@ def serve(control: Any, world: Any) -> list[str] | None:
 
     init = os.getppid()
     while True:
-        text, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        text, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not text:
             return None
-        stream = socket.socket(fileno=descriptors[0])
+        stream, standby = socket.socket(fileno=descriptors[0]), descriptors[1:]
         middle = os.fork()
         if middle == 0:
             middle = os.getpid()
@@ -181,9 +184,13 @@ def serve(control: Any, world: Any) -> list[str] | None:
                 os._exit(0)
             control.close()
             fork_child = sys.modules[f"{HOOK}.fork_child"]
-            arguments: list[str] = fork_child.become_cold_start(stream, world, init, middle)
+            arguments: list[str] = fork_child.become_cold_start(
+                stream, world, init, middle, *standby
+            )
             return arguments
         stream.close()
+        for descriptor in standby:
+            os.close(descriptor)
         os.waitpid(middle, 0)
 
 

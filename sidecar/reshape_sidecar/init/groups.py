@@ -42,6 +42,12 @@ class Groups:
             return None
         return cgroup.make(cgroup.of_successor(self.attempt, number))
 
+    def enter_successor(self, number: int, pid: int) -> None:
+        """Move a fork into the group of the successor of a preparation. Raises CgroupError."""
+        group = self.successor(number)
+        if group is not None:
+            cgroup.enter(group, pid)
+
     def adopt(self, number: int, generation: int) -> None:
         """Move a successor into the group of its generation. Raises CgroupError."""
         target = self.training(generation)

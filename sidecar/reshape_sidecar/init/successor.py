@@ -1,8 +1,9 @@
 """The successor of a training process, as init sees it: started, released or dropped.
 
-Does: starts it with a connection of its own, notes how far it comes, and on release makes it the
-training process of a generation by one message. Closing the connection drops it: it then ends by
-itself, or is killed. State is in memory alone, as init's other state.
+Does: has the zygote fork it, or starts it cold, with a connection of its own; notes how far it
+comes, and on release makes it the training process of a generation by one message. Closing the
+connection drops it: it then ends by itself, or is killed. State is in memory alone, as init's other
+state.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from reshape_sidecar.contract import (
     Release,
     StandbyReport,
 )
-from reshape_sidecar.init import processes, spawn
+from reshape_sidecar.init import logs, processes, spawn
 from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Identity, Marker
 from reshape_sidecar.init.values import Adopt, Prepare, SuccessorProcess
+from reshape_sidecar.init.zygote import Fork, Order, Zygote
 from reshape_sidecar.wire import PrepareStage
 
 READ_BYTES = 1 << 16
@@ -46,9 +48,13 @@ class Successor:
         marker: Marker,
         selector: selectors.BaseSelector,
         in_vain: InVain,
+        zygote: Zygote,
         groups: Groups = NO_GROUPS,
     ) -> None:
         self._log = log
+        self._zygote = zygote
+        self._fork: tuple[Fork, socket.socket] | None = None
+        """The fork of the newest preparation and the connection to it, until it begins."""
         self._groups = groups
         self._marker = marker
         self._selector = selector
@@ -62,16 +68,44 @@ class Successor:
         """Newest preparation."""
         self.status: SuccessorProcess | None = None
 
-    def prepare(self, request: Prepare, now_s: float) -> str:
-        """Start the successor of ``request`` unless it or a later one was; return a log line."""
+    def prepare(self, request: Prepare, now_s: float) -> None:
+        """Start the successor of ``request`` unless it or a later one was started."""
         if request.number <= self.number:
-            return ""
+            return
         self.drop(self.number, now_s)
         self.number = request.number
-        mine, its = socket.socketpair()
+        self.status = SuccessorProcess(request.number, request.devices, 0, 0, now_s)
         env = dict(request.env) | self._marker.environment()
-        env |= {ENV_GENERATION: WAITING_GENERATION, ENV_STANDBY_FD: str(its.fileno())}
-        status = SuccessorProcess(request.number, request.devices, 0, 0, now_s)
+        env |= {ENV_GENERATION: WAITING_GENERATION}
+        if request.key is None:
+            self._start_cold(request, env)
+            return
+        mine, its = socket.socketpair()
+        order = Order(
+            *(request.key, request.command, request.folder, env, self._log),
+            preparation=request.number,
+            standby=its,
+        )
+
+        def begin(answer: int | str) -> None:
+            self._fork = None
+            if isinstance(answer, int):
+                self._begin(mine, answer, "a fork of the zygote")
+            else:
+                mine.close()
+                self._start_cold(request, env, answer)
+
+        with its:
+            fork = self._zygote.fork(order, now_s, begin)
+        if self.status.running and not self.status.pid:
+            assert fork is not None
+            self._fork = fork, mine
+
+    def _start_cold(self, request: Prepare, env: dict[str, str], fallback: str = "") -> None:
+        """Start the successor of ``request`` without the zygote; ``fallback``: why."""
+        assert self.status is not None
+        mine, its = socket.socketpair()
+        env = env | {ENV_STANDBY_FD: str(its.fileno())}
         with its:
             try:
                 group = self._groups.successor(request.number)
@@ -80,14 +114,31 @@ class Successor:
                 )
             except (spawn.SpawnError, CgroupError, OSError) as error:
                 mine.close()
-                self.status = _failed(status, str(error))
-                return str(error)
-        self.status = replace(status, pid=pid, start_time=processes.start_time(pid))
-        self._listen(mine, pid)
-        return f"pid {pid} prepares for {len(request.devices)} devices"
+                self.status = _failed(self.status, str(error))
+                logs.write_line(str(error))
+                return
+        self._begin(mine, pid, f"a cold start: {fallback}" if fallback else "a cold start")
+
+    def _begin(self, connection: socket.socket, pid: int, how: str) -> None:
+        assert self.status is not None
+        self.status = replace(self.status, pid=pid, start_time=processes.start_time(pid))
+        self._listen(connection, pid)
+        logs.write_line(f"pid {pid} prepares for {len(self.status.devices)} devices, {how}")
+
+    def give_up_fork(self, reason: str) -> None:
+        """Fail a preparation whose fork has not begun: it ends without init's word."""
+        if self._fork is None or self.status is None:
+            return
+        fork, connection = self._fork
+        self._zygote.give_up(fork)
+        connection.close()
+        self._fork = None
+        self.status = _failed(self.status, reason)
 
     def adopt(self, request: Adopt, now_s: float) -> SuccessorProcess | None:
         """Release the successor as a generation's training process; None if it is not there."""
+        if self.status is not None and self.status.number == request.number:
+            self.give_up_fork("it had not begun when it was to go on")
         status, connection = self.status, self._connection
         if status is None or connection is None or not status.running:
             return None
@@ -108,8 +159,9 @@ class Successor:
         status = self.status
         if status is None or status.number > number:
             return
+        self.give_up_fork("it is dropped")
         self._close()
-        if status.running:
+        if status.pid and status.running:
             identity = (status.pid, status.start_time)
             self._leaving[identity] = now_s + limits.SUCCESSOR_LEAVE_S
         self.status = None
@@ -129,7 +181,7 @@ class Successor:
     def spared(self, number: int | None) -> tuple[Identity, ...]:
         """Return the successor of preparation ``number`` for a sweep that spares it."""
         status = self.status
-        if status is None or not status.running or number != status.number:
+        if status is None or not status.running or number != status.number or not status.pid:
             return ()
         return ((status.pid, status.start_time),)
 
@@ -181,6 +233,8 @@ class Successor:
         self.status = replace(
             status, stage=report.stage, reason=report.reason, ready_at_s=ready_at_s
         )
+        if report.stage is PrepareStage.FAILED:
+            self._close()  # it ends, and is released no more
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

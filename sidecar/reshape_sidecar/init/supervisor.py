@@ -114,6 +114,7 @@ class Supervisor:
             marker,
             self._selector,
             functools.partial(self._went_cold, prefix="prepared in vain: "),
+            self._zygote,
             groups,
         )
 
@@ -181,7 +182,8 @@ class Supervisor:
                 self._zygote.start_if_due(self._status.training, time.monotonic())
                 self._status = replace(self._status, zygote=self._zygote.status)
             case Prepare():
-                self._prepare(request)
+                if not self._status.ending:
+                    self._successor.prepare(request, time.monotonic())
             case Adopt():
                 self._adopt(request)
             case Drop(number):
@@ -281,8 +283,8 @@ class Supervisor:
         ``prefix``: begins the reason that reports give.
         """
         training = self._status.training
-        logs.write_line(f"training pid {pid} goes on as a cold start: {reason}")
         if training is not None and training.running and training.pid == pid:
+            logs.write_line(f"training pid {pid} goes on as a cold start: {reason}")
             self._put_training(replace(training, how=StartKind.COLD, fallback=prefix + reason))
 
     def _ring(self, generation: int) -> None:
@@ -294,13 +296,6 @@ class Supervisor:
         # Its pid is not reused before init reaps it, and init reaps only in this thread.
         os.kill(training.pid, signal.SIGTERM)
         self._status = replace(self._status, rung=generation, training=replace(training, rung=True))
-
-    def _prepare(self, request: Prepare) -> None:
-        if self._status.ending:
-            return
-        line = self._successor.prepare(request, time.monotonic())
-        if line:
-            logs.write_line(line)
 
     def _adopt(self, request: Adopt) -> None:
         if not self._starts(request.generation):
@@ -330,6 +325,7 @@ class Supervisor:
         if request.generation <= self._status.swept:
             return
         self._give_up_fork()
+        self._successor.give_up_fork("a sweep came before it began")
         kill_at_s = time.monotonic() + request.kill_after_s
         if self._sweeping is None:
             state = processes.SweepState(request.generation, kill_at_s, request.spare)
@@ -349,8 +345,8 @@ class Supervisor:
         logs.write_line(f"the container ends within {grace_s:g} s")
         self._end_by_s = end_by_s
         self._give_up_fork()
-        self._zygote.end()
         self._successor.drop(self._successor.number, time.monotonic())
+        self._zygote.end()
         self._status = replace(self._status, ending=True)
         training = self._status.training
         if training is not None and training.running:

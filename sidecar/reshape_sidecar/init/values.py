@@ -86,6 +86,8 @@ class Prepare:
     command: tuple[str, ...]
     folder: str
     env: tuple[tuple[str, str], ...]
+    key: str | None = None
+    """Key of the zygote that may fork it; None: it imports the framework itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class SuccessorProcess:
     number: int
     devices: tuple[str, ...]
     pid: int
+    """0 while it waits for the zygote to fork it."""
     start_time: int
     started_at_s: float
     stage: PrepareStage = PrepareStage.IMPORTING

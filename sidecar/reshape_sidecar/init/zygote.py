@@ -59,6 +59,10 @@ class Order:
     folder: str
     env: dict[str, str]
     log: Path
+    preparation: int | None = None
+    """Number of the preparation if the fork is a successor."""
+    standby: socket.socket | None = None
+    """The end of a successor's connection that the fork gets."""
 
     def line(self, *, in_cgroup: bool) -> bytes:
         """Return the message to the fork."""
@@ -189,7 +193,8 @@ class Zygote:
         line = order.line(in_cgroup=self._groups.attempt is not None)
         try:
             with theirs:
-                socket.send_fds(self._control, [ORDER], [theirs.fileno()])
+                given = [theirs] if order.standby is None else [theirs, order.standby]
+                socket.send_fds(self._control, [ORDER], [one.fileno() for one in given])
             with contextlib.suppress(BrokenPipeError):  # it has refused already, and says why
                 if ours.send(line) < len(line):
                     raise OSError("the order is too long")
@@ -243,7 +248,7 @@ class Zygote:
             return "the zygote has another interpreter or environment"
         return None
 
-    def _pid_of(self, answer: dict[str, Any], env: dict[str, str]) -> int:
+    def _pid_of(self, answer: dict[str, Any], order: Order) -> int:
         """Return the pid in a fork's answer, if that fork is what a sweep would recognise."""
         if "stale" in answer:
             self._drop(str(answer["stale"]))
@@ -253,13 +258,16 @@ class Zygote:
             raise NoFork(f"the fork failed: {answer.get('failed')}")
         proc = processes.read(pid)
         entries = [] if proc is None else processes.marked_processes({pid: proc})
-        generation = int(env[ENV_GENERATION])
+        generation = None if order.preparation is not None else int(order.env[ENV_GENERATION])
         marked = [entry.generation for entry in entries if entry.marker == self._marker]
         if proc is None or proc.parent != os.getpid() or marked != [generation]:
             self._switch_off(f"its fork {pid} does not show its generation")
             raise NoFork(self.status.reason)
         try:
-            self._groups.enter_training(generation, pid)
+            if order.preparation is not None:
+                self._groups.enter_successor(order.preparation, pid)
+            elif generation is not None:
+                self._groups.enter_training(generation, pid)
         except CgroupError as error:
             raise NoFork(str(error)) from None
         return pid
@@ -301,7 +309,7 @@ class Zygote:
     def _begin(self, fork: Fork) -> None:
         """Have a fork run that is ready."""
         try:
-            pid = self._pid_of(_message(fork.text), fork.order.env)
+            pid = self._pid_of(_message(fork.text), fork.order)
         except NoFork as error:
             self._refuse(fork, str(error))
         except (OSError, ValueError) as error:

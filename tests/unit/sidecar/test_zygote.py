@@ -13,8 +13,8 @@ import pytest
 
 from reshape_sidecar import limits
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.values import UseZygote
-from reshape_sidecar.wire import StandbyState, StartKind
+from reshape_sidecar.init.values import Adopt, Prepare, SuccessorProcess, UseZygote
+from reshape_sidecar.wire import PrepareStage, StandbyState, StartKind
 from tests.support.zygote_bed import ZygoteBed, zygote_bed
 
 FAKE = """
@@ -130,6 +130,74 @@ def test_a_zygote_that_serves_no_fork_gives_a_cold_start(
     assert output.count("HERE") == 1
     if "the fork failed" not in reason:
         bed.until("its end", lambda: not proc.alive(zygote.pid, zygote.start_time))
+
+
+def ask_successor(bed: ZygoteBed) -> None:
+    env = tuple(sorted(bed.environment().items()))
+    command = (sys.executable, "wait.py")
+    bed.ask(Prepare(1, ("GPU-0",), command, str(bed.code), env, "k"))
+
+
+def prepared(bed: ZygoteBed) -> SuccessorProcess:
+    """Return the successor once it has begun."""
+    bed.until("it begins", lambda: (status := bed.status().prepared) is not None and status.pid)
+    found = bed.status().prepared
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "serve",
+    ["os._exit(9)", "say(stream, failed='no such folder')", "stream.sendall(b'nonsense\\n')"],
+)
+def test_a_successor_that_the_zygote_does_not_fork_starts_cold(bed: ZygoteBed, serve: str) -> None:
+    ready(bed, serve)
+    ask_successor(bed)
+    successor = prepared(bed)
+    assert successor.running
+    bed.until("its line", lambda: "HERE" in bed.log())
+    found = proc.read(successor.pid)
+    assert found is not None
+    assert found.parent == bed.init.pid
+    assert b"RESHAPE_STANDBY_FD=" in Path(f"/proc/{successor.pid}/environ").read_bytes()
+
+
+def test_a_sweep_gives_up_a_successor_that_has_not_begun(bed: ZygoteBed) -> None:
+    ready(bed, "time.sleep(1); fork(stream); print('SERVED', flush=True)")
+    zygote = bed.zygote()
+    ask_successor(bed)
+    bed.sweep(0.0)
+    status = bed.status().prepared
+    assert status is not None
+    assert (status.pid, status.running) == (0, False)
+    assert status.reason == "a sweep came before it began"
+    bed.until("the order", lambda: "SERVED" in bed.log("zygote.log"))
+    time.sleep(0.5)  # the time of a fork to answer
+    assert bed.zygote() == zygote, "the zygote goes on"
+    assert "HERE" not in bed.log("zygote.log") + bed.log()
+
+
+def test_a_successor_that_is_adopted_before_it_has_begun_fails_and_never_runs(
+    bed: ZygoteBed,
+) -> None:
+    ready(bed, "time.sleep(1); fork(stream); print('SERVED', flush=True)")
+    ask_successor(bed)
+    status = bed.ask(Adopt(1, 1))
+    assert status.training is None
+    assert status.prepared is not None
+    assert status.prepared.stage is PrepareStage.FAILED
+    bed.until("the order", lambda: "SERVED" in bed.log("zygote.log"))
+    time.sleep(0.5)  # the time of a fork to answer
+    assert "HERE" not in bed.log("zygote.log") + bed.log()
+
+
+def test_the_end_of_a_container_starts_no_successor_that_waits_for_its_fork(
+    bed: ZygoteBed,
+) -> None:
+    ready(bed, "time.sleep(600)")
+    ask_successor(bed)
+    bed.end()
+    assert "HERE" not in bed.log("zygote.log") + bed.log()
 
 
 def test_a_stopped_zygote_gives_a_cold_start(bed: ZygoteBed) -> None:
