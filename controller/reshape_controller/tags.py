@@ -46,6 +46,7 @@ TAGS = {
     "Curve": "core.knowledge:Curve",
     "Learned": "core.knowledge:Learned",
     "Measured": "core.knowledge:Measured",
+    "StartPhase": "core.knowledge:StartPhase",
     "Trend": "core.knowledge:Trend",
     "Limits": "core.limits:Limits",
     "AccuracySeen": "core.model:AccuracySeen",

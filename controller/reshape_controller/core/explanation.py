@@ -18,6 +18,14 @@ from reshape_sidecar.wire import StartKind
 
 LAST_PHASE = "process start"
 """The phase that ends a start or reshape."""
+START_PHASES = {
+    "import": "import_s",
+    "build": "build_s",
+    "restore": "restore_s",
+    "position": "position_s",
+    "first step": "first_step_s",
+}
+"""Phases within the start of a process, with the name of the field of ``PhaseTimes``."""
 OTHERWISE = (
     *("hand-over-ended", "refused", "withdrawn", "failure", "start-failed", "size-struck"),
     "host-lost",
@@ -45,6 +53,11 @@ def duration(seconds: float) -> str:
     if whole < 7200:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return the time of a phase as text; one of a fraction of a second to 10 ms."""
+    return f"{seconds:.2f} s" if seconds < 1.0 else f"{seconds:.1f} s"
 
 
 def gpus(number: int) -> str:
@@ -178,9 +191,9 @@ def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str
     rows = [
         (
             "" if number and job == jobs[number - 1] else job,
-            cost.phase.phase,
-            f"{cost.phase.predicted_s:.1f} s",
-            f"{cost.phase.measured_s:.1f} s",
+            f"  {cost.phase.phase}" if cost.phase.phase in START_PHASES else cost.phase.phase,
+            "-" if cost.phase.predicted_s is None else seconds_text(cost.phase.predicted_s),
+            seconds_text(cost.phase.measured_s),
             how_text(cost.phase.how, cost.phase.fallback),
         )
         for number, (job, cost) in enumerate(zip(jobs, costs, strict=True))

@@ -6,7 +6,8 @@ report. ``core.learning`` says when that happens; ``core.profile_book`` looks th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from reshape_sidecar.wire import Progress, StartKind
 
@@ -45,6 +46,15 @@ class Curve:
         return step if step <= STEP_MAX else None
 
 
+@dataclass(frozen=True, slots=True)
+class StartPhase:
+    """Learned seconds of one phase within the start of a process."""
+
+    how: StartKind
+    phase: str
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Learned:
     """What running jobs taught about a job type; it stands beside the recorded profile."""
@@ -67,6 +77,15 @@ class Learned:
     """Seconds from the end of a process to the end of its successor's first step."""
     prepare_s: float | None = None
     """Seconds in which a successor is prepared."""
+    start_phases: tuple[StartPhase, ...] = ()
+    """What the starts of processes consist of, for people alone: no decision depends on it."""
+
+    def start_phase_s(self, how: StartKind, phase: str) -> float | None:
+        """Return the learned seconds of a phase of such a start; None if there are none."""
+        for known in self.start_phases:
+            if (known.how, known.phase) == (how, phase):
+                return known.seconds
+        return None
 
 
 INIT_FIELDS = {
@@ -130,6 +149,20 @@ def as_before(old: tuple[Measured, ...], new: tuple[Measured, ...]) -> bool:
 def blend(old: float | None, new: float, weight: float) -> float:
     """Return ``old`` moved towards ``new`` by ``weight`` (0 to 1); ``new`` if ``old`` is None."""
     return new if old is None else old + weight * (new - old)
+
+
+def with_start_phases(
+    known: Learned, how: StartKind, seconds: Mapping[str, float], weight: float
+) -> Learned:
+    """Return ``known`` with the measured seconds of each phase of a start blended in."""
+    others = [
+        each for each in known.start_phases if each.how is not how or each.phase not in seconds
+    ]
+    moved = [
+        StartPhase(how, phase, blend(known.start_phase_s(how, phase), measured_s, weight))
+        for phase, measured_s in seconds.items()
+    ]
+    return replace(known, start_phases=(*others, *moved))
 
 
 def measure(

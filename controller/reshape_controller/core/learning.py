@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from reshape_controller.core import starts, target
-from reshape_controller.core.explanation import how_text
+from reshape_controller.core.explanation import START_PHASES, how_text, seconds_text
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import (
     INIT_FIELDS,
@@ -21,6 +21,7 @@ from reshape_controller.core.knowledge import (
     at_size,
     blend,
     measure,
+    with_start_phases,
 )
 from reshape_controller.core.model import AccuracySeen, Job, JobId, Stage
 from reshape_controller.core.profile_book import total_steps
@@ -151,6 +152,15 @@ def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
         process_stop_s=times.stop_s if change is not None else None,
         prepare_s=times.prepare_s if times.how is StartKind.SUCCESSOR else None,
     )
+    if times.how is not None:
+        phases = {
+            name: seconds
+            for name, seconds in start_phases_of(times).items()
+            if 0.0 <= seconds <= SECONDS_MAX
+        }
+        known = tx.state.profiles.learned_of(job.spec.job_type)
+        moved = with_start_phases(known, times.how, phases, COST_WEIGHT)
+        tx.state.profiles = tx.state.profiles.with_learned(moved)
 
 
 def learn_prepare(tx: Transaction, job: Job, seconds: float) -> None:
@@ -161,8 +171,14 @@ def learn_prepare(tx: Transaction, job: Job, seconds: float) -> None:
 def init_s_of(times: PhaseTimes) -> float | None:
     """Return the seconds from the start of a process to the end of its first step; of a successor
     without what it did before. None if it did not say."""
-    parts = (times.import_s, times.build_s, times.restore_s, times.position_s, times.first_step_s)
-    return sum(part for part in parts if part is not None) if any(parts) else None
+    parts = start_phases_of(times).values()
+    return sum(parts) if any(parts) else None
+
+
+def start_phases_of(times: PhaseTimes) -> dict[str, float]:
+    """Return the seconds of each phase of a process's start that the report has."""
+    found = {phase: getattr(times, name) for phase, name in START_PHASES.items()}
+    return {phase: seconds for phase, seconds in found.items() if seconds is not None}
 
 
 def _note_costs(
@@ -177,36 +193,48 @@ def _note_costs(
     """Note the seconds of each phase beside those predicted for a process that starts as
     ``start``."""
     believed = tx.state.profiles.overhead(job.spec.job_type, start)
+    known = tx.state.profiles.learned_of(job.spec.job_type)
     phases: tuple[PhaseCost, ...] = ()
+    if times.prepare_s is not None:
+        phases += (PhaseCost("prepare", known.prepare_s, times.prepare_s),)
     if times.save_s is not None:
         phases += (PhaseCost("checkpoint", believed.checkpoint_s, times.save_s),)
     if times.stop_s is not None:
         phases += (PhaseCost("process stop", believed.process_stop_s, times.stop_s),)
+    within: tuple[PhaseCost, ...] = ()
     if init_s is not None:
         phases += (
             PhaseCost("process start", believed.process_init_s, init_s, times.how, times.fallback),
+        )
+        within = tuple(
+            PhaseCost(phase, known.start_phase_s(start, phase), seconds)
+            for phase, seconds in start_phases_of(times).items()
+            if times.how is not None
         )
     if reshaped and job.reshape_cost_s is not None:
         cost_s = job.reshape_cost_s
         predicted_s = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
         whole = PhaseCost("whole reshape", predicted_s, cost_s)
-        text = "; ".join(map(_phase_text, phases))
-        text = f"took {cost_s:.1f} s, predicted {predicted_s:.1f} s" + (
-            f" ({text})" if text else ""
-        )
-        tx.note(job, "reshape-cost", text, cost_s, (*phases, whole))
+        text = "; ".join(map(_phase_text, (*phases, *within)))
+        whole_text = f"took {seconds_text(cost_s)}, predicted {seconds_text(predicted_s)}"
+        text = f"{whole_text} ({text})" if text else whole_text
+        tx.note(job, "reshape-cost", text, cost_s, (*phases, *within, whole))
     elif init_s is not None:
-        _note_start(tx, job, phases[-1])
+        _note_start(tx, job, phases[-1], within)
 
 
-def _note_start(tx: Transaction, job: Job, cost: PhaseCost) -> None:
-    tx.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
+def _note_start(
+    tx: Transaction, job: Job, cost: PhaseCost, within: tuple[PhaseCost, ...] = ()
+) -> None:
+    text = "; ".join(map(_phase_text, (cost, *within)))
+    tx.note(job, "start-cost", text, cost.measured_s, (cost, *within))
 
 
 def _phase_text(cost: PhaseCost) -> str:
     made = how_text(cost.how, cost.fallback)
-    times = f"{cost.measured_s:.1f} s, predicted {cost.predicted_s:.1f} s"
-    return f"{cost.phase} {times}" + (f", {made}" if made else "")
+    predicted = "" if cost.predicted_s is None else f", predicted {seconds_text(cost.predicted_s)}"
+    times = f"{cost.phase} {seconds_text(cost.measured_s)}{predicted}"
+    return times + (f", {made}" if made else "")
 
 
 def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:

@@ -36,7 +36,8 @@ class PhaseCost:
     """Predicted and measured seconds of one phase of a start or reshape."""
 
     phase: str
-    predicted_s: float
+    predicted_s: float | None
+    """None if nothing was known of it."""
     measured_s: float
     how: StartKind | None = None
     """How the process was started, of its start alone; None from a SideCar that does not say."""

@@ -251,7 +251,8 @@ class CostView:
     job: str
     name: str
     phase: str
-    predicted_s: float
+    predicted_s: float | None
+    """None if nothing was known of it."""
     measured_s: float
     how: str | None = None
     """How a process was started: ``cold``, ``zygote`` or ``successor``; None for other phases."""

@@ -151,9 +151,9 @@ def test_what_a_decision_cost_is_told_beside_what_was_predicted() -> None:
     assert text.partition("accepted jobs end\n")[2] == (
         "  time of each phase:\n"
         "                            predicted  measured\n"
-        "     vgg     job start          3.0 s     0.9 s\n"
+        "     vgg     job start          3.0 s    0.90 s\n"
         "             process start      6.0 s     9.0 s\n"
-        "     resnet  checkpoint         1.0 s     0.2 s\n"
+        "     resnet  checkpoint         1.0 s    0.25 s\n"
         "             process start      6.0 s    22.1 s\n"
         "             whole reshape      8.0 s    23.0 s"
     )
@@ -178,8 +178,8 @@ def test_a_cost_says_how_the_process_was_started_and_why_not_faster() -> None:
     costs = costs_of(plan, 10.0, {JobId("job1"): entries})
     text = explain_text(plan, at="12:00:00", policy="adaptive", names=NAMES, costs=costs)
     assert text.splitlines()[-2:] == [
-        "     resnet  checkpoint         1.0 s     0.2 s",
-        "             process start      0.5 s     6.0 s  cold (its zygote ended)",
+        "     resnet  checkpoint         1.0 s    0.25 s",
+        "             process start     0.50 s     6.0 s  cold (its zygote ended)",
     ]
     document = json.loads(
         explain_json(plan, at_s=10.0, policy="adaptive", names=NAMES, costs=costs)
@@ -187,6 +187,17 @@ def test_a_cost_says_how_the_process_was_started_and_why_not_faster() -> None:
     assert [(cost["how"], cost["fallback"]) for cost in document["costs"]] == [
         (None, None),
         ("cold", "its zygote ended"),
+    ]
+
+
+def test_the_phases_within_a_start_stand_below_it_and_an_unknown_prediction_is_a_dash() -> None:
+    costs = (PhaseCost("process start", 0.5, 0.3), PhaseCost("restore", None, 0.05))
+    plan, entries = decision(), (entry("job1", 20.0, "reshape-cost", *costs),)
+    found = costs_of(plan, 10.0, {JobId("job1"): entries})
+    text = explain_text(plan, at="12:00:00", policy="adaptive", names=NAMES, costs=found)
+    assert text.splitlines()[-2:] == [
+        "     resnet  process start     0.50 s    0.30 s",
+        "               restore              -    0.05 s",
     ]
 
 

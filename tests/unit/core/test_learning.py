@@ -232,7 +232,7 @@ def test_the_cost_of_a_reshape_is_measured_and_told_beside_the_prediction(
     assert found.job("job").reshape_cost_s is not None
     (entry,) = [h for h in entries if h.kind == "reshape-cost"]
     assert entry.value == found.job("job").reshape_cost_s
-    assert "checkpoint 0.1 s, predicted 1.0 s" in entry.text
+    assert "checkpoint 0.10 s, predicted 1.0 s" in entry.text
 
 
 def test_measured_saves_move_what_is_believed_of_the_types_costs() -> None:

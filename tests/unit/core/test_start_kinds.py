@@ -67,6 +67,39 @@ def test_each_kind_of_start_is_learned_by_itself() -> None:
     assert State.load(found.engine.state.dump()).profiles == found.engine.state.profiles
 
 
+def test_each_phase_of_a_start_is_predicted_by_what_such_starts_took_before() -> None:
+    found = world(standby=READY, can_prepare=True)
+    times = PhaseTimes(restore_s=0.2, first_step_s=0.1, prepare_s=4.0, how=StartKind.SUCCESSOR)
+    first = reshape(found, 2, times)
+    second = reshape(found, 4, replace(times, restore_s=0.4, prepare_s=5.0))
+    third = reshape(found, 8, times)
+    shown: list[list[tuple[float | None, float]]] = [
+        [
+            (cost.predicted_s, cost.measured_s)
+            for name in ("prepare", "restore", "first step")
+            for cost in entry.costs
+            if cost.phase == name
+        ]
+        for entry in (first, second, third)
+    ]
+    assert shown[0] == [(None, 4.0), (None, 0.2), (None, 0.1)]
+    assert shown[1] == [(4.0, 5.0), (0.2, 0.4), (0.1, 0.1)]
+    assert [seconds for pair in shown[2] for seconds in pair] == pytest.approx(
+        [4.0 + COST_WEIGHT, 4.0, 0.2 + 0.2 * COST_WEIGHT, 0.2, 0.1, 0.1]
+    )
+    assert State.load(found.engine.state.dump()).profiles == found.engine.state.profiles
+    cold = reshape(found, 16, PhaseTimes(import_s=3.0, how=StartKind.COLD, fallback="killed"))
+    (found_import,) = [cost for cost in cold.costs if cost.phase == "import"]
+    assert found_import.predicted_s is None, "a successor imports nothing in the pause"
+
+
+def test_a_sidecar_that_does_not_say_how_it_started_teaches_no_phase() -> None:
+    found = world()
+    entry = reshape(found, 2, PhaseTimes(first_step_s=1.0))
+    assert [cost.phase for cost in entry.costs if cost.phase == "first step"] == []
+    assert found.engine.state.profiles.learned_of("kind").start_phases == ()
+
+
 def test_a_kind_that_was_not_learned_takes_as_long_as_the_next_slower_one() -> None:
     book = ProfileBook().with_learned(Learned("kind", zygote_init_s=1.0))
     assert book.overhead("kind", StartKind.SUCCESSOR).process_init_s == 1.0
