@@ -21,6 +21,8 @@ NAME = "churn"
 AGAIN_S = 1.0
 BACKOFF_S = 0.02
 DEATHS_MAX = 1_000
+KILL_AFTER_S = 2.0
+"""Some escapes ignore SIGTERM."""
 
 
 class Churn:
@@ -77,6 +79,10 @@ def _reshape(snapshot: Snapshot, dice: random.Random) -> Plan | None:
 if __name__ == "__main__":
     BUILT_IN[NAME] = Churn
     up.LOCAL = replace(  # type: ignore[attr-defined]
-        LOCAL, retry_backoff_s=BACKOFF_S, start_failures_max=DEATHS_MAX, refusal_cooldown_s=1.0
+        LOCAL,
+        retry_backoff_s=BACKOFF_S,
+        start_failures_max=DEATHS_MAX,
+        refusal_cooldown_s=1.0,
+        kill_after_s=KILL_AFTER_S,
     )
     main()

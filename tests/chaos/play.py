@@ -37,8 +37,10 @@ JOBS_MAX = 8
 GPUS = 4
 WEIGHTS = {"kill-training": 3, "stop-training": 2, "kill-zygote": 3}
 """Faults that find a victim less often than others are tried more often."""
-SIZES = ([1, 2], [1, 2, 4], [2, 4], [2], [1])
+SIZES = ([1, 2], [1, 2, 4], [2, 4], [1, 2, 3, 4], [1, 3], [2])
 RETRIES = 100
+FULL = " its disk"
+"""In the remedy of a start on a full disk."""
 STAND_IN = Path(__file__).with_name("stand_in")
 """Folder of what a zygote imports in place of PyTorch."""
 PROGRAM = Path(__file__).with_name("program.py")
@@ -83,7 +85,16 @@ class ChaosBed(Bed):
             assert self.daemon is not None
             self.daemon.wait(UP_S)
             time.sleep(wait_s)
-            self.up("--policy", "churn", program="tests.chaos.daemon")
+            until_s = time.monotonic() + UP_S
+            while True:
+                try:
+                    self.up("--policy", "churn", program="tests.chaos.daemon")
+                    return
+                except AssertionError:
+                    # A start on a full disk is refused; a service manager tries again.
+                    if FULL not in self.log.read_text()[-2000:] or time.monotonic() > until_s:
+                        raise
+                    time.sleep(0.2)
 
     def pid_now(self) -> int | None:
         """Return the pid of a daemon that answers; None if there is none at this moment."""

@@ -32,9 +32,8 @@ def test_a_round_with_a_violation_prints_its_trace_and_the_command_that_repeats_
     rounds = command.campaign(70, 4, 2, ("kill-init",))
     assert [sum(each.faults.values()) for each in rounds] == [20, 20, 20, 10]
     printed = capsys.readouterr().out
-    assert (
-        "  1.00 VIOLATION two hold a GPU\nrepeat it: python -m tests.chaos 20 --from 6\n" in printed
-    )
+    repeat = "repeat it: python -m tests.chaos 20 --from 6 --only kill-init\n"
+    assert f"  1.00 VIOLATION two hold a GPU\n{repeat}" in printed
     assert printed.count("repeat it") == 1
     assert "70 faults in 4 rounds, 1 rounds with violations, no bound" in command.summary(rounds)
 
