@@ -17,15 +17,17 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Replace ``path`` by ``content``: a reader sees the old or the new file, whole.
+
+    ``mode``: permissions of the file, before the umask.
 
     The temporary file has a random name, because threads, processes and pods (in which process
     numbers repeat) may write to one volume at the same time.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        write_synced(temporary, content)
+        write_synced(temporary, content, mode)
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -33,9 +35,9 @@ def write_whole(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def write_synced(path: Path, content: bytes) -> None:
+def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a new file and sync it."""
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

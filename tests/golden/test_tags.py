@@ -17,6 +17,7 @@ import reshape_launcher.tags
 import reshape_profiles.tags
 import reshape_sidecar.tags
 from reshape_controller.access.token_file import TokenFile
+from reshape_controller.cli.access.logins import Logins
 from reshape_controller.cli.home import Address
 from reshape_controller.core import state
 from reshape_controller.core.record import HistoryEntry, LogRecord
@@ -59,6 +60,7 @@ WIRE = (
 FILES = (
     *(Address, Claim, ExitFile, GroupFile, InitFile, Inventory, Manifest, Memory, TrainingProcess),
     TokenFile,
+    Logins,
 )
 BUNDLES = (Cluster, Costs, Moment)
 ANSWERS = (entry.answer for entry in OPERATIONS)

@@ -62,6 +62,7 @@ class Api:
         self.launcher = launcher
         self.tokens = tokens
         self.logs = logs
+        self.context: Context
         self._client = AsyncHTTPClient(force_instance=True)
 
     async def ask(
@@ -142,8 +143,10 @@ async def api(
     ]
     gpus = tuple(GpuId(f"gpu-{number}") for number in range(4))
     await loop.commit(ev.HostAdded(HostId("local"), "testing", gpus))
+    found = Api(listening.getsockname()[1], launcher, tokens, folder / "logs", clock)
+    found.context = context
     try:
-        yield Api(listening.getsockname()[1], launcher, tokens, folder / "logs", clock)
+        yield found
     finally:
         await server.stop()
         loop.stop()

@@ -6,7 +6,9 @@ A token is random and long, so a plain hash at rest is enough. Never: keep a tok
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import re
 import secrets
 import stat
@@ -147,11 +149,34 @@ def read(path: Path) -> TokenFile:
     return found or TokenFile()
 
 
-def write(path: Path, tokens: TokenFile) -> None:
-    """Replace the file. Raises TokenFileError."""
+def edit(path: Path, change: Callable[[TokenFile], TokenFile]) -> TokenFile:
+    """Change the file, one process at a time; return what it has now. Raises TokenFileError."""
     try:
-        durable.write_whole(path, f"{codec.dumps(tokens)}\n".encode())
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
+        what = f"the folder of the tokens cannot be opened: {error.strerror}"
+        raise TokenFileError(what, "run it as the user who runs the daemon") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        tokens = change(read(path))
+        write(path, tokens)
+        return tokens
+    finally:
+        os.close(folder)
+
+
+def write(path: Path, tokens: TokenFile) -> None:
+    """Replace the file; root gives it to the owner of its folder. Raises TokenFileError."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        durable.write_synced(temporary, f"{codec.dumps(tokens)}\n".encode(), mode=0o600)
+        if os.geteuid() == 0:
+            owner = path.parent.stat()
+            os.chown(temporary, owner.st_uid, owner.st_gid)
+        os.replace(temporary, path)
+        durable.sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
         what = f"the file of tokens cannot be written: {error.strerror}"
         remedy = f"write {path} where you keep the secrets of all controllers"
         raise TokenFileError(what, remedy) from None

@@ -89,6 +89,42 @@ SETTINGS = (
         metavar="FILE",
         help="CA certificates (PEM) of the store's server; turns TLS on.",
     ),
+    Setting(
+        "url",
+        None,
+        "URL of a daemon elsewhere, to which commands talk; default: the home's or a login's",
+        metavar="URL",
+    ),
+    Setting("context", None, "login to use, or local; default: the current one", metavar="NAME"),
+    Setting(
+        "token_file",
+        None,
+        "file with the token of a command; default: the home's or a login's",
+        metavar="FILE",
+    ),
+    Setting("ca", None, "file with the CA certificates (PEM) of the daemon at url", metavar="FILE"),
+    Setting(
+        "public_bind",
+        None,
+        "IP:PORT at which people elsewhere reach the daemon, with TLS or a trusted proxy",
+        metavar="IP:PORT",
+    ),
+    Setting(
+        "public_names",
+        None,
+        "host names for public_bind, with commas, beside its address and the machine's name",
+        metavar="NAME,...",
+    ),
+    Setting(
+        "tls_cert", None, "file with certificate and chain (PEM) of public_bind", metavar="FILE"
+    ),
+    Setting("tls_key", None, "file with the private key (PEM) of public_bind", metavar="FILE"),
+    Setting(
+        "trusted_proxy",
+        None,
+        "IP address of the proxy that alone may connect to public_bind",
+        metavar="IP",
+    ),
     Setting("bind", "127.0.0.1", "loopback address of the HTTP API", metavar="ADDRESS"),
     Setting("port", DEFAULT_PORT, "port of the HTTP API; 0: any free port", int, 0, 65535),
     Setting(
@@ -251,7 +287,9 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 ENV_PREFIX = "RESHAPE_"
 ENV_JOB = "RESHAPE_JOB"
 """Set inside a job, whose environment has further names that are no settings."""
-OTHER_ENV = ("RESHAPE_CONFIG", "RESHAPE_DEBUG", "RESHAPE_CGROUP", "RESHAPE_ZYGOTE")
+TOKEN_ENV = "RESHAPE_TOKEN"
+"""A token in the environment; it is no setting, so that no command shows it."""
+OTHER_ENV = (TOKEN_ENV, "RESHAPE_CONFIG", "RESHAPE_DEBUG", "RESHAPE_CGROUP", "RESHAPE_ZYGOTE")
 """Names in the environment that are no settings."""
 
 

@@ -132,13 +132,20 @@ class Home:
         If none does, its port may belong to another program, which must not get the token.
         """
         try:
-            fd = os.open(self.lock_file, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:
             return not _locked(fd, fcntl.LOCK_SH)
         finally:
             os.close(fd)
+
+    def is_closed(self) -> bool:
+        """True if the folder exists, but this user may not look into it."""
+        try:
+            return not os.access(self.folder, os.R_OK | os.X_OK) and self.folder.exists()
+        except PermissionError:  # its parent is closed
+            return True
 
     def token(self) -> str:
         """Return the operator's token; create it at the first start."""

@@ -49,6 +49,8 @@ COMMANDS = {
     "timeline": "timeline.commands",
     "replay": "replays.commands",
     "compare": "replays.compare",
+    "login": "access.login",
+    "logout": "access.login",
     "doctor": "serve.doctor",
     "version": "about",
 }
@@ -59,6 +61,8 @@ GROUPS = {
     "profile": "profiles.commands",
     "workload": "replays.workload",
     "db": "db.commands",
+    "token": "access.tokens",
+    "context": "access.login",
     "config": "about",
 }
 """The module of each group of commands; its ``GROUP_app`` holds them."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from reshape_controller.cli.client import Client, connect
+from reshape_controller.cli.client import Client, at, connect
 from reshape_controller.cli.config import BY_NAME, Config, load
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.output import Output
+from reshape_controller.cli.target import given_token, target
 from reshape_controller.http.views import KEY
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
@@ -120,5 +122,8 @@ def form(config: Config) -> Output:
 
 
 def client(config: Config) -> Client:
-    """Return a client of the daemon of the configured home. Raises CliError."""
-    return connect(Home(config.home, config.secrets))
+    """Return a client of the daemon of the configured URL, login or home. Raises CliError."""
+    found = target(config)
+    if found is not None:
+        return at(found)
+    return connect(Home(config.home, config.secrets), given_token(config, os.environ))

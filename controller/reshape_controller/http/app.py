@@ -1,8 +1,8 @@
 """The daemon's web application, and the socket on which it listens.
 
 Does: the table of routes; one server with bounds on time and size; a listening socket that pauses
-while no connection can be opened (``Accepting``). The operator's API is bound to loopback only,
-because there are no identities to tell users apart.
+while no connection can be opened (``Accepting``). The first socket is on loopback; people
+elsewhere have another, which its caller protects.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+import ssl
 import time
 from typing import Any
 
@@ -96,6 +97,7 @@ ROUTES: tuple[Route, ...] = (
     (r"/v1/state", cluster.StatePage),
     (r"/v1/openapi.json", OpenApi),
     (r"/v1/status", cluster.StatusPage),
+    (r"/v1/whoami", cluster.WhoAmI),
     (r"/metrics", cluster.MetricsPage),
     (r"/healthz", cluster.Healthz),
     (r"/readyz", cluster.Readyz),
@@ -133,17 +135,18 @@ def bind(address: str, port: int) -> socket.socket:
         loopback = False
     if not loopback:
         raise CannotListen(
-            f"address {address} is not a loopback address; the daemon listens on loopback only, "
-            "because it has a single token and no user accounts",
-            f"use --bind {LOOPBACK} and reach it from elsewhere with: "
-            f"ssh -L PORT:{LOOPBACK}:PORT HOST",
+            f"address {address} is not a loopback address; without TLS the daemon listens on "
+            "loopback only",
+            f"use --bind {LOOPBACK}; for people elsewhere add --public-bind {address or 'IP'}:PORT "
+            f"with --tls-cert and --tls-key, or use: ssh -L PORT:{LOOPBACK}:PORT HOST",
             refused=True,
         )
     return _listening(address, port)
 
 
-def bind_for_sidecars(address: str, port: int) -> socket.socket:
-    """Open a listening socket that pods reach, for ``SIDECAR_ROUTES`` only. Raises CannotListen."""
+def bind_beyond_loopback(address: str, port: int) -> socket.socket:
+    """Open a listening socket that other machines reach: for ``SIDECAR_ROUTES``, or for people
+    with TLS or a trusted proxy. Raises CannotListen."""
     return _listening(address, port)
 
 
@@ -177,6 +180,7 @@ class Server:
         routes: tuple[Route, ...] = ROUTES,
         otherwise: type[Gate] = NotFound,
         connections: int | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """``connections``: most that may be open; None: as this process's limit of files allows."""
         application = tornado.web.Application(
@@ -190,6 +194,7 @@ class Server:
         )
         self._server = BoundedServer(
             application,
+            ssl_options=tls,
             connections_max=connections_max() if connections is None else connections,
             max_header_size=HEADER_BYTES_MAX,
             max_body_size=4 * BODY_BYTES_MAX,

@@ -53,6 +53,9 @@ class Access(Protocol):
     @property
     def metrics(self) -> Metrics: ...
 
+    @property
+    def peers(self) -> frozenset[str] | None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -71,6 +74,8 @@ class Context:
     """None: this controller runs without an election."""
     containment: Containment = Containment(Hold.CONTAINER)
     """What holds the processes of attempts that start now."""
+    peers: frozenset[str] | None = None
+    """Addresses that may connect; None: all."""
 
 
 class Gate(tornado.web.RequestHandler):
@@ -93,6 +98,7 @@ class Gate(tornado.web.RequestHandler):
 
     async def prepare(self) -> None:
         """Refuse a request that is not authorized, or too large. Raises ApiError."""
+        self.check_peer()
         self.check_host()
         self.authorize()
         if len(self.request.body) > self.body_bytes_max:
@@ -134,7 +140,7 @@ class Gate(tornado.web.RequestHandler):
         if verdict is Verdict.FORBIDDEN:
             what = refusal(self.identity, self.right() or Right.OPERATE)
             hint = "ask an operator (docs/operations.md, Several people)"
-            raise ApiError(403, ErrorBody("forbidden", what, "header Authorization", hint))
+            raise ApiError(403, ErrorBody("forbidden", what, "", hint))
 
     def unidentified(self) -> ApiError:
         """The error of a request without a valid token."""
@@ -195,6 +201,14 @@ class Gate(tornado.web.RequestHandler):
 
     def check_xsrf_cookie(self) -> None:
         """Skip the check: there are no cookies; every request has its token in a header."""
+
+    def check_peer(self) -> None:
+        """Check the address of the connection's other end. Raises ApiError."""
+        peers, peer = self.context.peers, self.request.remote_ip
+        if peers is not None and peer not in peers:
+            message = f"{peer} is not the trusted proxy of this daemon"
+            hint = "ask by the proxy's URL, which has TLS"
+            raise ApiError(403, ErrorBody("wrong-peer", message, "", hint))
 
     def check_host(self) -> None:
         """Check the Host header: DNS can lead a browser's page to loopback, but its Host header

@@ -20,6 +20,7 @@ from reshape_controller.http.views import (
     GpuView,
     Health,
     HostList,
+    IdentityView,
     ProfileList,
     ProfilesRecorded,
     StateView,
@@ -165,6 +166,15 @@ class StatusPage(Handler):
                 lease_held=leadership.held,
             )
         self.answer(status)
+
+
+class WhoAmI(Handler):
+    """GET the identity of the token."""
+
+    def get(self) -> None:
+        who, caps = self.identity, self.identity.caps
+        values = (who.uid, caps.priority, caps.pin, caps.may_restart)
+        self.answer(IdentityView(who.name, who.role.value, *values))
 
 
 class Healthz(Gate):

@@ -26,6 +26,7 @@ class StandbyContext:
     host_names: frozenset[str]
     metrics: Metrics
     leadership: Leadership
+    peers: frozenset[str] | None = None
 
 
 class Alive(Gate):

@@ -142,6 +142,7 @@ OPERATIONS = (
     Operation("get", "/v1/openapi.json", "This document", Right.LOOK, dict),
     Operation("get", "/metrics", "Prometheus figures", Right.SCRAPE),
     Operation("get", "/v1/status", "Role and readiness of the daemon", Right.LOOK, views.Status),
+    Operation("get", "/v1/whoami", "Identity of the token", Right.SCRAPE, views.IdentityView),
     Operation("get", "/healthz", "The process answers (no token needed)", Right.OPEN, views.Health),
     Operation("get", "/readyz", "The daemon accepts requests", Right.SCRAPE, views.Health),
 )

@@ -347,6 +347,18 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityView:
+    """The identity of a token, and its caps, which hold for the role user."""
+
+    name: str
+    role: str
+    uid: int | None
+    priority: int
+    pin: bool
+    may_restart: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileList:
     """Job types with their recorded profiles, and the speeds and costs learned from their jobs."""
 

@@ -54,6 +54,7 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("get", "/v1/openapi.json"): VIEWERS,
     ("get", "/metrics"): VIEWERS | {"scraper"},
     ("get", "/v1/status"): VIEWERS,
+    ("get", "/v1/whoami"): VIEWERS | {"scraper"},
     ("get", "/healthz"): set(IDENTITIES),
     ("get", "/readyz"): VIEWERS | {"scraper"},
 }

@@ -12,6 +12,7 @@ import functools
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -22,7 +23,7 @@ from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.hosts import check_inventory, not_reached
 from reshape_controller.cli.serve.leader_election import NotElected, elected
-from reshape_controller.cli.serve.listening import listen, listen_for_sidecars
+from reshape_controller.cli.serve.listening import listen, listen_for_public, listen_for_sidecars
 from reshape_controller.cli.serve.settings import Backend, DaemonSettings
 from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.core import events as ev
@@ -67,6 +68,7 @@ class Daemon:
         self.url = url
         self._leadership = leadership
         self._containment = backend.containment()
+        self._sidecar_names = backend.sidecar_names
         self._settings, self._store, self._hosts = settings, store, backend.hosts
         self._tokens = Tokens(settings.home.secret())
         self._identities = settings.identities()
@@ -119,6 +121,24 @@ class Daemon:
             containment=self._containment,
         )
 
+    def servers(
+        self,
+        listening: socket.socket,
+        for_sidecars: socket.socket | None,
+        for_public: socket.socket | None,
+    ) -> list[Server]:
+        """Return a server for each socket."""
+        sockets = (listening, for_sidecars, for_public)
+        room = connections_max(sum(each is not None for each in sockets))
+        found = [Server(listening, self.context, connections=room)]
+        if for_sidecars is not None:
+            context = replace(self.context, host_names=self._sidecar_names)
+            found.append(Server(for_sidecars, context, SIDECAR_ROUTES, connections=room))
+        public = self._settings.public
+        if for_public is not None and public is not None:
+            found.append(public.server(for_public, self.context, connections=room))
+        return found
+
     async def run(self, *servers: Server) -> None:
         """Recover, serve until a signal, stop. Raises StoreError, Fenced, CliError."""
         _on_signals(self._stop)
@@ -142,6 +162,7 @@ class Daemon:
                 ("inbox", self._watch_inbox()),
                 ("fence", self._fenced()),
                 ("behind", self._hub.behind()),
+                ("certificate", self._follow_certificate()),
             )
         ]
         tasks.append(stop)
@@ -184,6 +205,13 @@ class Daemon:
         else:
             await self._leadership.watch_log(self._loop.journal)
 
+    async def _follow_certificate(self) -> None:
+        public = self._settings.public
+        if public is None or public.certificate is None:
+            await asyncio.Event().wait()
+        else:
+            await public.certificate.follow()
+
     async def _stopped(self) -> None:
         await self._stop.wait()
         log.info("stopping", jobs="not touched")
@@ -208,11 +236,11 @@ async def serve(settings: DaemonSettings) -> None:
     store, backend = settings.store.make(), settings.backend()
     try:
         listening = await listen(settings, backend.launcher)
-        for_sidecars = listen_for_sidecars(settings)
+        for_sidecars, for_public = listen_for_sidecars(settings), listen_for_public(settings)
         port = listening.getsockname()[1]
         shown = f"[{settings.address}]" if ":" in settings.address else settings.address
         url = f"http://{shown}:{port}"
-        async with elected(settings, url, listening, for_sidecars) as leadership:
+        async with elected(settings, url, listening, for_sidecars, for_public) as leadership:
             await store.open()
             await check_inventory(settings.devices, backend.name, store, home)
             daemon = Daemon(settings, store, backend, url, leadership)
@@ -222,15 +250,11 @@ async def serve(settings: DaemonSettings) -> None:
                 home=str(home.folder),
                 store=settings.store.text,
                 devices=settings.devices.text,
+                public=settings.public.url if settings.public is not None else "no",
                 launcher=backend.name,
                 containment=daemon.context.containment.hold.value,
             )
-            room = connections_max(1 if for_sidecars is None else 2)
-            servers = [Server(listening, daemon.context, connections=room)]
-            if for_sidecars is not None:
-                context = replace(daemon.context, host_names=backend.sidecar_names)
-                servers.append(Server(for_sidecars, context, SIDECAR_ROUTES, connections=room))
-            await daemon.run(*servers)
+            await daemon.run(*daemon.servers(listening, for_sidecars, for_public))
     except NotElected:
         log.info("stopping", jobs="not touched")
     except StoreCorrupt as error:

@@ -23,7 +23,7 @@ from reshape_controller.cli.serve.devices import find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import checked
-from reshape_controller.http.app import CannotListen, bind_for_sidecars
+from reshape_controller.http.app import CannotListen, bind_beyond_loopback
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import file
@@ -142,7 +142,7 @@ def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
 def _address(place: KubernetesSettings) -> Finding:
     detail = f"{place.sidecar_url}, listening on {place.sidecar_address}:{place.sidecar_port}"
     try:
-        bind_for_sidecars(place.sidecar_address, place.sidecar_port).close()
+        bind_beyond_loopback(place.sidecar_address, place.sidecar_port).close()
     except CannotListen as error:
         return Finding("SideCars' address", False, str(error), error.remedy)
     return Finding("SideCars' address", True, detail)

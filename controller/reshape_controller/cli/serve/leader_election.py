@@ -73,6 +73,7 @@ async def elected(
     url: str,
     people: socket.socket,
     pods: socket.socket | None,
+    public: socket.socket | None,
 ) -> AsyncIterator[Leadership | None]:
     """Wait until this daemon leads; renew the lease within the context and release it at the end.
 
@@ -87,7 +88,7 @@ async def elected(
     keeping: asyncio.Task[None] | None = None
     try:
         settings.home.write_address(Address(url, os.getpid(), version()))
-        async with _standing_by(settings, leadership, people, pods):
+        async with _standing_by(settings, leadership, people, pods, public):
             await _won(leadership)
         keeping = asyncio.create_task(leadership.keep(), name="lease")
         yield leadership
@@ -105,13 +106,17 @@ async def _standing_by(
     leadership: Leadership,
     people: socket.socket,
     pods: socket.socket | None,
+    public: socket.socket | None,
 ) -> AsyncIterator[None]:
-    """Answer as a standby on both sockets, which stay open for the daemon."""
+    """Answer as a standby on all sockets, which stay open for the daemon."""
     names = host_names(settings.address)
     context = probes.StandbyContext(settings.identities(), names, Metrics(), leadership)
     servers = [Server(people.dup(), context, STANDBY_ROUTES, probes.Standby)]
     if pods is not None:
         found = Server(pods.dup(), context, STANDBY_SIDECAR_ROUTES, probes.PodsStandby)
+        servers.append(found)
+    if public is not None and settings.public is not None:
+        found = settings.public.server(public.dup(), context, STANDBY_ROUTES, probes.Standby)
         servers.append(found)
     for server in servers:
         server.start()

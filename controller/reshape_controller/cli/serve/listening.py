@@ -1,7 +1,8 @@
-"""The sockets of a daemon: its own on loopback, and another for SideCars in pods.
+"""The sockets of a daemon: its own on loopback, and others for SideCars in pods and for people
+elsewhere.
 
 Does: bind them, the first if possible on the port that the SideCars of this home know. Never: offer
-more than the SideCars' API beyond loopback.
+more than the SideCars' API beyond loopback without TLS or a trusted proxy.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import urllib.parse
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.http.app import CannotListen, bind, bind_for_sidecars
+from reshape_controller.http.app import CannotListen, bind, bind_beyond_loopback
 from reshape_launcher.spec import Launcher
 
 
@@ -43,9 +44,20 @@ def listen_for_sidecars(settings: DaemonSettings) -> socket.socket | None:
     if place is None:
         return None
     try:
-        return bind_for_sidecars(place.sidecar_address, place.sidecar_port)
+        return bind_beyond_loopback(place.sidecar_address, place.sidecar_port)
     except CannotListen as error:
         raise _cannot("--sidecar-bind", error) from None
+
+
+def listen_for_public(settings: DaemonSettings) -> socket.socket | None:
+    """Return the socket for people elsewhere; None without ``public_bind``. Raises CliError."""
+    public = settings.public
+    if public is None:
+        return None
+    try:
+        return bind_beyond_loopback(public.address, public.port)
+    except CannotListen as error:
+        raise _cannot("--public-bind", error) from None
 
 
 def _before(settings: DaemonSettings) -> urllib.parse.SplitResult | None:

@@ -15,6 +15,7 @@ from reshape_controller.cli.home import Home
 from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings
+from reshape_controller.cli.serve.public_access import PublicAccess
 from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import Mechanism
@@ -77,6 +78,9 @@ class DaemonSettings:
     """Whether a user sees the names and states of the jobs of others."""
     inserts: str | None = None
     """Name of the identity that writes into the store; None: none is known."""
+
+    public: PublicAccess | None = None
+    """The socket for people elsewhere; None: there is none."""
 
     def identities(self) -> Identities:
         """Return the identities of this home, which follow its files. Raises CliError."""

@@ -26,6 +26,7 @@ from reshape_controller.cli.safe_text import safe
 from reshape_controller.cli.serve.devices import NODES, Devices, find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.cli.serve.leader_election import lease_name
+from reshape_controller.cli.serve.public_access import public_access
 from reshape_controller.cli.serve.settings import DaemonSettings
 from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.core.limits import KUBERNETES, LOCAL
@@ -57,6 +58,11 @@ from reshape_sidecar.wire import Shortcut
     "sidecar_bind",
     "sidecar_url",
     "lease",
+    "public_bind",
+    "public_names",
+    "tls_cert",
+    "tls_key",
+    "trusted_proxy",
     "job_listing",
     "inserts",
     "preset",
@@ -136,6 +142,7 @@ def checked(config: Config) -> DaemonSettings:
         kubernetes=kubernetes,
         lease=lease_name(config, store),
         users_see_all=config.text("job_listing") != "own",
+        public=public_access(config),
         inserts=config.text("inserts"),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )

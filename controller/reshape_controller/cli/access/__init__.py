@@ -1,0 +1,1 @@
+"""Commands about identities: tokens of a daemon, and logins at daemons elsewhere."""

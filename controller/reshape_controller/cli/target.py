@@ -1,0 +1,137 @@
+"""The daemon that a command talks to: by URL, by login, or by the home on this machine.
+
+Does: choose it from flags, environment, configuration and logins, and say where each part comes
+from. Never: send a token without TLS beyond this machine, unless a login allows it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reshape_controller.cli.access import logins as logins_of
+from reshape_controller.cli.access.logins import Login, Logins
+from reshape_controller.cli.config import TOKEN_ENV, Config
+from reshape_controller.cli.exits import CliError, Exit, failed
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A daemon elsewhere, or on this machine by URL."""
+
+    url: str
+    token: str = field(repr=False)
+    url_from: str
+    token_from: str
+    ca: Path | None = None
+
+
+def target(config: Config, env: Mapping[str, str] | None = None) -> Target | None:
+    """Return the daemon to talk to; None: that of the configured home. Raises CliError.
+
+    The first of these counts: ``--home``; ``url``; ``context``; a home that is set elsewhere; the
+    current login.
+    """
+    env = os.environ if env is None else env
+    if config.source("home").startswith("flag"):
+        return None
+    path = logins_of.logins_file(env)
+    logins = logins_of.read(path)
+    url, name = config.text("url"), config.text("context")
+    if url is not None:
+        url = checked_url(url, config.source("url"))
+        return _target(config, env, url, config.source("url"), logins.at(url))
+    if name == logins_of.LOCAL:
+        return None
+    if name is not None:
+        return _of_login(config, env, named(logins, name, config.source("context")), path)
+    current = logins.of(logins.current)
+    if config.source("home") != "default" or current is None:
+        return None
+    return _of_login(config, env, current, path)
+
+
+def named(logins: Logins, name: str, where: str) -> Login:
+    """Return the login of a name. Raises CliError."""
+    login = logins.of(name)
+    if login is None:
+        known = ", ".join(each.name for each in logins.logins) or "none"
+        remedy = f"log in: reshape login URL --name {name}; there are: {known}"
+        raise failed(Exit.USAGE, f"there is no login {name!r:.80}", where, remedy)
+    return login
+
+
+def given_token(config: Config, env: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return a token from the environment or the configuration, and where it comes from; None
+    without one. Raises CliError."""
+    if env.get(TOKEN_ENV):
+        return env[TOKEN_ENV].strip(), f"environment {TOKEN_ENV}"
+    text = config.text("token_file")
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip(), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the token file cannot be read: {error}"
+        raise failed(Exit.USAGE, what, config.source("token_file"), "give another file") from None
+
+
+def checked_url(text: str, where: str) -> str:
+    """Return the URL of a daemon without a slash at its end. Raises CliError."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # the port is no number
+        right = False
+    if not right or parts.query or parts.fragment or parts.username:
+        what = f"{text!r:.200} is not the URL of a daemon"
+        raise failed(Exit.USAGE, what, where, "write https://HOST:PORT")
+    return text.rstrip("/")
+
+
+def check_tls(url: str, where: str, *, plain_http: bool = False) -> None:
+    """Refuse to send a token without TLS beyond this machine. Raises CliError."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "https" or plain_http or _is_loopback(parts.hostname or ""):
+        return
+    what = f"without TLS other machines of the network can read the token on its way to {url}"
+    remedy = (
+        "use https://; or ssh -L and http://127.0.0.1:PORT; or, in a network that you trust: "
+        f"reshape login {url} --plain-http"
+    )
+    raise failed(Exit.USAGE, what, where, remedy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _of_login(config: Config, env: Mapping[str, str], login: Login, path: Path) -> Target:
+    return _target(config, env, login.url, f"login {login.name} in {path}", login)
+
+
+def _target(
+    config: Config, env: Mapping[str, str], url: str, url_from: str, login: Login | None
+) -> Target:
+    check_tls(url, url_from, plain_http=login is not None and login.plain_http)
+    token, token_from = given_token(config, env) or (None, "")
+    if token is None and login is not None:
+        token, token_from = login.token, f"login {login.name}"
+    if not token:
+        raise _no_token(url, url_from)
+    ca = config.text("ca") or (login.ca if login is not None else None)
+    return Target(url, token, url_from, token_from, None if ca is None else Path(ca).expanduser())
+
+
+def _no_token(url: str, url_from: str) -> CliError:
+    tried = f"{url} (from {url_from}); tried {TOKEN_ENV}, token_file and the logins"
+    remedy = f"log in: reshape login {url}; or set {TOKEN_ENV} or RESHAPE_TOKEN_FILE"
+    return failed(Exit.UNREACHABLE, "there is no token for this daemon", tried, remedy)
