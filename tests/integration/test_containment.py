@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher.local.groups import ENV_BASE
+from reshape_launcher.local.groups import ENV_BASE, Groups
+from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.cgroup import Limits
 from reshape_sidecar.wire import Mode, OnSaveTimeout
+from tests.support import daemon_bed
 from tests.support import training_programs as programs
 from tests.support.cgroup_bed import base
 from tests.support.containment_bed import KILL_AFTER_S, play, released
@@ -42,6 +45,20 @@ def test_by_the_marker_alone_an_escape_outlives_the_release(
     """This is what ``containment: marker`` means; the program finds what the tests above claim."""
     monkeypatch.setenv(ENV_BASE, "off")
     assert play(tmp_path, "daemonised", "init").survivors == 1
+
+
+def test_a_bed_ends_the_group_of_an_attempt_that_its_daemon_was_killed_before_it_noted(
+    tmp_path: Path,
+) -> None:
+    base()
+    home = daemon_bed.Bed(tmp_path)
+    folder = Folder(home.home / "jobs" / "job-1" / "attempt-1")
+    folder.path.mkdir(parents=True)
+    note = Groups(home.home / "jobs").make(folder, Limits(pids=10))
+    assert note is not None
+    assert Path(note.path).is_dir()
+    home.close()
+    assert not Path(note.path).parent.exists()
 
 
 def test_a_cancelled_program_that_ignores_term_frees_its_gpus_soon_after_its_kill(

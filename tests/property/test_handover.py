@@ -60,7 +60,7 @@ class Chaos:
     def begin_unsaved(self) -> None:
         """As ``begin_hand_over``, and a turns out to save nothing before it is asked."""
         self.begin_hand_over()
-        self.check_requests()  # the mechanism `terminate` asks at once
+        self.check_requests()  # before it is known
         self.unsaving("a", 0)
 
     def begin_prepared(self) -> None:
@@ -346,6 +346,7 @@ def play(chaos: Chaos, beginning: str, steps: Iterable[Step]) -> None:
     """Let the steps happen after a beginning, then let all come to rest, and check how."""
     if beginning != "nothing":
         getattr(chaos, f"begin_{beginning}")()
+        chaos.check_requests()  # the mechanism `terminate` asks at once
     for what, job, number in steps:
         chaos.act(what, job, number)
     chaos.heal()

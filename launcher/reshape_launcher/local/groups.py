@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,10 @@ from reshape_sidecar.init import files
 GROUP_FILE = "cgroup.json"
 ENV_BASE = "RESHAPE_CGROUP"
 """Group below which the groups are made; ``off``: none are made. Default: that of this process."""
+TRIAL = "reshape-trial-"
+"""Name of a trial's group, before the pid."""
+TRIAL_OLD_S = 60.0
+"""A trial's group that is this old is that of a process that was killed in its trial."""
 TRIAL_S = 10.0
 """Time limit of the trial with a process. Then: the kernel holds no attempt here."""
 REMEDY = (
@@ -173,7 +178,8 @@ def _trial(parent: Path, named: bool) -> tuple[bool, tuple[str, ...]]:
     Returns whether it saw its own group alone, and the controllers that limit it. Raises
     CgroupError, OSError and SubprocessError, and is then done again at the next call.
     """
-    base = parent / f"reshape-trial-{os.getpid()}"
+    _remove_old_trials(parent)
+    base = parent / f"{TRIAL}{os.getpid()}"
     group, limited = base / "attempt", dict[str, Path]()
     try:
         cgroup.make(group)
@@ -183,6 +189,13 @@ def _trial(parent: Path, named: bool) -> tuple[bool, tuple[str, ...]]:
     finally:
         cgroup.remove_limits(place for place in limited.values() if place != group)
         cgroup.remove(base)
+
+
+def _remove_old_trials(parent: Path) -> None:
+    for group in parent.glob(f"{TRIAL}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - group.stat().st_mtime > TRIAL_OLD_S:
+                cgroup.remove(group)
 
 
 def _note(folder: Folder) -> GroupFile | None:

@@ -26,6 +26,11 @@ class LaunchFiles:
         except OSError:
             return ""
 
+    def forget(self, folder: Folder) -> None:
+        """Drop what was read of an attempt that is over."""
+        for name in (SPEC_FILE, TOKEN_FILE):
+            self._whole.pop(folder.path / name, None)
+
     def _torn(self, folder: Folder) -> str:
         for path in (folder.path / SPEC_FILE, folder.path / TOKEN_FILE):
             version = state_files.version(path)

@@ -232,6 +232,8 @@ class LocalLauncher:
             reason = "its init process was killed or the machine restarted; no process is left"
             status = ContainerStatus(job, number, False, None, reason)
         self._gone[job, number] = status
+        for marker in workers:
+            self._launch_files.forget(folder_of(marker))
         return status
 
     def _check_release(

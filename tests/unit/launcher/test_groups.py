@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape_launcher.local import groups
 from reshape_launcher.local.groups import ENV_BASE, GROUP_FILE, Groups
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Hold, ReleaseCheck
@@ -185,3 +186,22 @@ time.sleep(600)
     job.training(shows)
     assert (job.path / "code" / "seen").read_text() == "(['0::/\\n'], [])"
     assert os.path.isdir(group_of(job))
+
+
+def test_the_group_of_a_trial_that_was_killed_is_removed_by_a_later_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parent = base() / f"reshape-trials-of-a-test-{os.getpid()}"
+    killed = parent / f"{groups.TRIAL}1"
+    cgroup.make(killed / "attempt")
+    try:
+        groups._remove_old_trials(parent)
+        assert killed.is_dir(), "it may be under way"
+        monkeypatch.setattr(groups, "TRIAL_OLD_S", -1.0)
+        with process_in(killed / "attempt"):
+            groups._remove_old_trials(parent)
+            assert killed.is_dir(), "a process is in it"
+        groups._remove_old_trials(parent)
+        assert not killed.exists()
+    finally:
+        cgroup.remove(parent)
