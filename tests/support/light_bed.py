@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tests.support.light_daemon import ENV_GPUS
 
 PROGRAM = "tests.support.light_daemon"
 PAGE = 1000
+AT_ONCE = 20
+"""Submissions under way at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class LightBed(Bed):
 
     def submit_many(self, count: int) -> None:
         """Submit jobs of one GPU that train for as long as they are let."""
-        for number in range(count):
-            self._submit(f"light-{number}")
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # so that jobs share an append
+            list(pool.map(self._submit, (f"light-{number}" for number in range(count))))
 
     def _submit(self, name: str) -> None:
         """Submit a job. On a busy machine the store may be slow, and take the job all the same."""

@@ -54,7 +54,7 @@ def lines(folder: Path) -> list[Line]:
 class LightLauncher:
     """A launcher whose containers are lines of a file, which a later daemon reads."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *_: object) -> None:
         self._root = root
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._runs = {(line.job, line.attempt): line.runs for line in lines(root)}

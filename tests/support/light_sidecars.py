@@ -8,6 +8,7 @@ SideCar reports that has done it; a training of a step each 0.1 s. The link is t
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -134,6 +135,7 @@ class LightSidecars:
 
     def __init__(self, root: Path, heartbeat_s: float) -> None:
         limits.HEARTBEAT_S = heartbeat_s  # in this process, which is no agent
+        logging.getLogger("agent").setLevel(logging.CRITICAL)  # failures are counted
         self._root = root
         self.counts = Counts()
         self.of: dict[str, LightSidecar] = {}
