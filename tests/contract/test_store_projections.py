@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -115,6 +116,28 @@ def test_jobs_are_filtered_by_state_and_user(make: Callable[[], Store]) -> None:
         )
         assert (rest.rows, rest.total, rest.next_after) == ((rows[3],), 2, None)
         assert (await store.jobs(user="nobody")).rows == ()
+
+    run(make, work)
+
+
+def test_jobs_are_filtered_by_a_pattern_of_names_and_ids(make: Callable[[], Store]) -> None:
+    rows = tuple(
+        replace(job_row(number, 1, at_s=float(number)), name=name)
+        for number, name in enumerate(("lr-1", "lr-10", "lrx1", "LR-1", "a.b"))
+    )
+
+    async def work(store: Store) -> None:
+        await store.project(changes(1, *rows))
+        names = {
+            pattern: [row.name for row in (await store.jobs(name=pattern)).rows]
+            for pattern in ("lr-*", "lr-?", "a.b", "axb", "*", rows[2].id, "lr")
+        }
+        assert names["lr-*"] == ["lr-1", "lr-10"]
+        assert names["lr-?"] == ["lr-1"]
+        assert names["a.b"] == ["a.b"]
+        assert names["axb"] == names["lr"] == []
+        assert len(names["*"]) == 5
+        assert names[rows[2].id] == ["lrx1"]
 
     run(make, work)
 

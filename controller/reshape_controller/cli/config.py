@@ -269,9 +269,9 @@ SETTINGS = (
     Setting(
         "output",
         "table",
-        "output format: table, json or yaml",
-        choices=("table", "json", "yaml"),
-        metavar="table|json|yaml",
+        "output format: table, wide, json, jsonl or yaml",
+        choices=("table", "wide", "json", "jsonl", "yaml"),
+        metavar="table|wide|json|jsonl|yaml",
         help="Output format.",
         short="-o",
     ),

@@ -35,9 +35,9 @@ class Problem:
 
 
 class CliError(Exception):
-    """The command failed. ``problems`` has at least one entry."""
+    """The command failed. ``problems`` has at least one entry; ``code`` may be a job's own."""
 
-    def __init__(self, code: Exit, *problems: Problem) -> None:
+    def __init__(self, code: Exit | int, *problems: Problem) -> None:
         super().__init__("; ".join(problem.what for problem in problems))
         self.code = code
         self.problems = problems
@@ -51,6 +51,6 @@ class CliError(Exception):
         return "\n".join(lines)
 
 
-def failed(code: Exit, what: str, where: str = "", remedy: str = "") -> CliError:
+def failed(code: Exit | int, what: str, where: str = "", remedy: str = "") -> CliError:
     """Return a CliError with one problem."""
     return CliError(code, Problem(what, where, remedy))

@@ -30,7 +30,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {
     "up": "serve.up",
     "submit": "jobs.submit",
-    "get": "jobs.commands",
+    "get": "jobs.listing",
     "describe": "jobs.commands",
     "logs": "jobs.commands",
     "cancel": "jobs.commands",
@@ -79,7 +79,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         name="reshape",
         help="Elastic GPU training: change a job's GPU count without restarting its container.",
         no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )

@@ -27,8 +27,17 @@ WIDE_COLUMNS = 80
 
 class Output(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
+    """A table with more columns, where the command has more."""
     JSON = "json"
+    JSONL = "jsonl"
+    """A line of JSON for each value."""
     YAML = "yaml"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether it is a table."""
+        return self in (Output.TABLE, Output.WIDE)
 
 
 class SafeConsole(Console):
@@ -66,7 +75,9 @@ def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> N
             if UNSAFE.search(drawn):
                 drawn = yaml.safe_dump(plain(value), sort_keys=False)
             sys.stdout.write(drawn)
-        case Output.TABLE:
+        case Output.JSONL:
+            write_json(value)
+        case Output.TABLE | Output.WIDE:
             _print(draw())
 
 

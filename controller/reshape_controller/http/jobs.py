@@ -5,6 +5,7 @@ Does: parse, call ``Control`` or the store, render. A request is answered after 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from reshape_controller.access.submission import owned
@@ -24,6 +25,7 @@ from reshape_controller.store.protocol import JobRow
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARS_MAX = 200
+NAME_PATTERN = r"[A-Za-z0-9._*?-]{1,128}"
 
 
 class JobHandler(Handler):
@@ -33,14 +35,16 @@ class JobHandler(Handler):
         """The view of a row, with its SideCar's newest report and its container's problem; only
         the public part of it if the job belongs to another user."""
         control = self.context.control
+        view = replace(job_view(row), **vars(control.expectation(row.id)))
         if not self.owns(row):
-            return public_view(job_view(row))
+            return public_view(view)
         if row.job is None or not row.job.attempt:
-            return job_view(row)
+            return view
         folder = control.log_folder(row.job)
         where = str(folder) if folder is not None else None
         view = job_view(row, control.observed(row.id), where, control.trouble(row.job))
-        return replace(view, not_larger=control.why_not_larger(row.id) or None)
+        not_larger = control.why_not_larger(row.id) or None
+        return replace(view, not_larger=not_larger, **vars(control.expectation(row.id)))
 
 
 class Jobs(JobHandler):
@@ -69,9 +73,17 @@ class Jobs(JobHandler):
             after=self.get_query_argument("after", None),
             states=self._states(),
             user=self.listed_user(),
+            name=self._pattern(),
         )
         views = tuple(replace(self.view(row), evaluations=()) for row in page.rows)
         self.answer(JobPage(views, page.total, page.next_after))
+
+    def _pattern(self) -> str | None:
+        name = self.get_query_argument("name", None)
+        if name is not None and not re.fullmatch(NAME_PATTERN, name):
+            what = f"{name!r:.80} is no pattern of names"
+            raise bad_request(what, "query name", "use characters of names, * and ?")
+        return name
 
     def _states(self) -> tuple[JobState, ...]:
         names = [n for text in self.get_query_arguments("state") for n in text.split(",") if n]

@@ -73,6 +73,7 @@ PUBLIC_FIELDS = (
     *("id", "name", "user", "state", "stage", "seq", "submitted_at_s", "initialized_at_s"),
     *("started_at_s", "finished_at_s", "host", "gpus", "size", "optional_gpus", "pinned"),
     *("priority", "preemptions", "served", "served_until_s"),
+    *("position", "predicted_start_at_s", "predicted_end_at_s"),
 )
 """Fields of a job that other users see."""
 

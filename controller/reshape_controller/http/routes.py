@@ -33,7 +33,7 @@ OPERATIONS = (
         "List jobs",
         Right.LIST,
         views.JobPage,
-        query=("limit", "after", "state", "user"),
+        query=("limit", "after", "state", "user", "name"),
     ),
     Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", Right.SEE_JOB, JobView),
     *(

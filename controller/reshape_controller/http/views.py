@@ -102,6 +102,14 @@ class JobView:
     """The job that preempted it last; null if none did."""
     preempted_at_s: float | None = None
     preemptions: int = 0
+    position: int | None = None
+    """Its place in the queue, from 1; null if it is not queued. It may start before jobs with a
+    smaller one that need more GPUs than are free."""
+    predicted_start_at_s: float | None = None
+    """When it is predicted to start, if no job is submitted or reshaped; null for a job that has
+    GPUs, is far down the queue, or cannot start on any host."""
+    predicted_end_at_s: float | None = None
+    """When it is predicted to end; null if its length is unknown."""
     evaluations: tuple[Evaluation, ...] = ()
     """Its newest evaluations, by step and metric; empty in a list of jobs."""
     notes: tuple[NoteView, ...] = ()

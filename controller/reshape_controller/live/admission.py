@@ -1,8 +1,8 @@
 """Checks of a valid request before it may enter the log.
 
-Does: refuses names and checkpoint folders that live jobs have, sizes that no host has, and what no
-launcher can give; checks a size to pin. A name that was admitted stays reserved until the engine
-knows its job.
+Does: refuses names of jobs that have not ended, checkpoint folders of jobs whose containers have
+not ended, sizes that no host has, and what no launcher can give; checks a size to pin. A name that
+was admitted stays reserved until the engine knows its job.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Admission:
         """Admit a record, and reserve its name and folder until ``entered``. Raises Refused."""
         errors = check_against_hosts(spec, self._state().hosts.values()) + self._refusals(spec)
         jobs, folder = self._state().jobs.values(), _folder(spec)
-        holder = next((job for job in jobs if job.spec.name == spec.name), None)
+        named = (job for job in jobs if job.spec.name == spec.name and not job.state.terminal)
+        holder = next(named, None)
         if holder is not None or spec.name in self._entering:
             errors += (_taken("name", spec.name, "name", holder),)
         elif folder is not None:

@@ -17,6 +17,7 @@ from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost
 from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, JobState
 from reshape_controller.core.starts import StartCount
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
+from reshape_controller.live.expectation import Expectation, Expectations
 from reshape_controller.live.loop import Loop, Stopped
 from reshape_controller.store.protocol import Store
 from reshape_profiles.schema import Profile
@@ -65,6 +66,7 @@ class Control:
         self._own_fault = own_fault
         self._keyed = asyncio.Lock()
         """Held while a submission with a key looks for an earlier one."""
+        self._expectations = Expectations()
 
     @property
     def store(self) -> Store:
@@ -177,6 +179,10 @@ class Control:
         state = self._loop.engine.state
         known = state.jobs.get(job)
         return growth.why_not_larger(state, known) if known is not None else ""
+
+    def expectation(self, job: JobId) -> Expectation:
+        """The job's place in the queue, and when it is predicted to start and end."""
+        return self._expectations.of(job, self._loop.engine, self._loop.journal.seq)
 
     def state(self) -> tuple[str, ...]:
         """The engine's present state, without the environments of job records."""

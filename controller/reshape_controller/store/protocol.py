@@ -246,8 +246,10 @@ class Store(Protocol):
         after: str | None = None,
         states: tuple[JobState, ...] = (),
         user: str | None = None,
+        name: str | None = None,
     ) -> Page:
-        """Jobs in order of submission, filtered, one page."""
+        """Jobs in order of submission, filtered, one page. ``name``: a pattern of names and ids, in
+        which ``*`` stands for any text and ``?`` for one character."""
 
     async def job(self, key: str) -> JobRow | None:
         """The job with this id, else the newest with this name, else None. A rejected record is

@@ -52,7 +52,7 @@ def test_the_help_has_the_tables_texts_in_the_order_of_the_names() -> None:
         "default: ~/.local/state/reshape.",
         "--loud",
         "--gpus <int> How many.",
-        "-o, --output table|json|yaml Output format.",
+        "-o, --output table|wide|json|jsonl|yaml Output format.",
     )
     found = [text.find(part) for part in parts]
     assert -1 not in found, text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from typer.testing import CliRunner
 
 from reshape_controller.cli.jobs import commands
 from reshape_controller.cli.main import build
+from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import RequestKind
 
 runner = CliRunner()
@@ -18,7 +21,16 @@ def test_both_words_ask_for_a_pause(
     monkeypatch: pytest.MonkeyPatch, word: str, every_command: bool
 ) -> None:
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(commands, "_act", lambda action, job, *_: asked.append((action, job)))
+
+    def asker(_: object, action: str) -> Callable[[str], JobView]:
+        def ask(job: str) -> JobView:
+            asked.append((action, job))
+            return JobView(job, job, "ada", "halted", "none", "", 1, 0.0)
+
+        return ask
+
+    monkeypatch.setattr(commands, "_asker", asker)
+    monkeypatch.setattr(commands, "client", lambda _: None)
     done = runner.invoke(build(() if every_command else (word,)), [word, "train"])
     assert done.exit_code == 0, done.output
     assert asked == [("pause", "train")]
@@ -26,7 +38,7 @@ def test_both_words_ask_for_a_pause(
 
 def test_the_help_names_pause_and_not_its_older_name() -> None:
     text = runner.invoke(build(), ["--help"]).output
-    assert "Pause a job: save a checkpoint" in text
+    assert "Pause jobs: save a checkpoint" in text
     assert "halt" not in text
 
 

@@ -12,18 +12,22 @@ from reshape_controller.live.admission import Admission, Refused
 from tests.support.world import World
 
 
-def test_a_name_is_had_until_the_container_ended_and_the_remedy_fits_the_state() -> None:
+def test_a_name_is_free_once_its_job_has_ended_and_a_folder_once_its_container_has() -> None:
     world = World().boot()
-    world.running("a", 4, 4)
+    world.running("a", 4, 4, checkpoints="/data/run")
     admission = Admission(lambda: world.engine.state)
-    spec = JobSpec("a", ("python", "train.py"), (4,))
+    spec = JobSpec("a", ("python", "train.py"), (4,), checkpoints="/data/run")
     with pytest.raises(Refused, match="cancel that job first"):
         admission.admit(spec)
     world.auto = False
     world.event(ev.CancelRequested(JobId("a"), "ann"))
     assert world.job("a").stage is Stage.ENDING
-    with pytest.raises(Refused, match=r"\(a, cancelled\) \(submit it again in a moment"):
+    elsewhere = replace(spec, checkpoints=None)
+    admission.admit(elsewhere)
+    admission.entered(elsewhere)
+    with pytest.raises(Refused, match=r"\(a, cancelled\) \(submit it again in a moment") as refused:
         admission.admit(spec)
+    assert [error.path for error in refused.value.errors] == ["checkpoints"]
     world.auto = True
     world.settle()
     admission.admit(spec)

@@ -1,4 +1,4 @@
-"""Commands about jobs: get, describe, logs, cancel, pause, resume.
+"""Commands about jobs: describe, logs, cancel, pause, resume.
 
 Each command sends requests to the daemon and prints the responses.
 """
@@ -6,79 +6,30 @@ Each command sends requests to the daemon and prints the responses.
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.live import Live
 
 from reshape_controller.cli.client import PATIENCE_S, Client
 from reshape_controller.cli.jobs import tables as job_tables
+from reshape_controller.cli.jobs.following import end_as
+from reshape_controller.cli.jobs.selection import Choice, act, confirm, jobs_of
 from reshape_controller.cli.options import (
     HomeOption,
     JobArgument,
     OutputOption,
     client,
     form,
-    one_of,
     settings,
 )
-from reshape_controller.cli.output import Output, console, emit, note
+from reshape_controller.cli.output import emit, note
 from reshape_controller.cli.safe_text import LogFilter
-from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.cli.words import one_line, state_word
-from reshape_controller.http.views import History, JobPage, JobView, ProfileList
+from reshape_controller.http.views import History, JobView, ProfileList
 from reshape_profiles.schema import Verification
 
-LIVE_STATES = "submitted,initialized,running,adjusting,halted"
-PAGE = 500
-SHOW_MAX = 200
-"""Largest number of jobs in a list; with more, jobs that have not ended come first."""
-WATCH_S = 1.0
 FOLLOW_WAIT_S = 20.0
-
-
-def get(
-    job: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[JOB]",
-            help="Job id or name; default: all jobs.",
-            callback=one_of("job", "get", "JOB"),
-        ),
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", "-a", help="List all jobs, without the limit of 200.")
-    ] = False,
-    after: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="List the jobs below this one: the next page of a long list.",
-            callback=one_of("job", "get", "--after"),
-        ),
-    ] = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
-    """List all jobs, or show one."""
-    config = settings(home, output)
-    daemon = client(config)
-    if watch and form(config) is Output.TABLE:
-        _watch(daemon, job, every, after)
-        return
-    if job is not None:
-        view = daemon.get(JobView, f"/v1/jobs/{job}")
-        emit(view, form(config), lambda: job_tables.jobs_table((view,), daemon.now_s))
-        return
-    page = _list(daemon, every, after)
-    emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, daemon.now_s))
-    if not every and len(page.jobs) < page.total:
-        note(_what_else(page, after))
 
 
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
@@ -86,7 +37,7 @@ def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = N
     config = settings(home, output)
     daemon = client(config)
     view = daemon.get(JobView, f"/v1/jobs/{job}")
-    if form(config) is not Output.TABLE:
+    if not form(config).for_people:
         emit(view, form(config), lambda: "")
         return
     events = daemon.get(History, f"/v1/jobs/{view.id}/history").events
@@ -127,6 +78,8 @@ def logs(
     query: dict[str, object] = {"file": file, "tail": tail}
     daemon.patience_s = PATIENCE_S if follow else 0.0
     wait_s = FOLLOW_WAIT_S if follow else 0.0
+    if follow:  # by its id, because another job may get its name
+        job = daemon.get(JobView, f"/v1/jobs/{job}").id
     text = LogFilter()
     while True:
         answer = daemon.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
@@ -141,89 +94,93 @@ def logs(
         sys.stdout.buffer.write(answer.body if raw else text.feed(answer.body, last=last).encode())
         sys.stdout.buffer.flush()
         if last:
-            return
+            break
         if attempt:
             query = {"file": file, "offset": following, "attempt": attempt}
+    if follow:
+        end_as(daemon.get(JobView, f"/v1/jobs/{job}"))
 
 
-def cancel(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Cancel a job for good. Its checkpoints stay."""
-    _act("cancel", job, home, output)
+JobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB]...", help="Job ids, names, or patterns such as 'lr-*'."),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
+StateOption = Annotated[
+    str | None, typer.Option("--state", metavar="STATE,...", help="All jobs in these states.")
+]
+UserOption = Annotated[
+    str | None, typer.Option("--user", metavar="NAME", help="All jobs of this user.")
+]
 
 
-def pause(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Pause a job: save a checkpoint and release its GPUs."""
-    _act("pause", job, home, output)
+def cancel(
+    jobs: JobsArgument = None,
+    every: AllOption = False,
+    state: StateOption = None,
+    user: UserOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Cancel jobs for good. Their checkpoints stay. Asks if they are several.
 
-
-def resume(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Resume a paused job from its checkpoint: queue it again."""
-    _act("resume", job, home, output)
-
-
-def _act(action: str, job: str, home: str | None, output: str | None) -> None:
-    config = settings(home, output)
-    view = client(config).post(JobView, f"/v1/jobs/{job}/{action}")
-    text = one_line(view.reason) or state_word(view.state)
-    if action == "pause" and view.state != "halted":  # its reason may be an older one
-        text = f"pause requested; now {view.state}: {text}"
-    emit(view, form(config), lambda: f"{view.id}: {text}")
-
-
-def _list(daemon: Client, every: bool, after: str | None) -> JobPage:
-    """Return all jobs if they are few or requested; if not, a page of those that have not ended.
-
-    The total is that of all jobs.
+    Example: reshape cancel 'lr-*' --yes
     """
-    total = daemon.get(JobPage, "/v1/jobs", limit=1).total
-    if every:
-        return _all_pages(daemon, daemon.get(JobPage, "/v1/jobs", limit=PAGE, after=after))
-    states = LIVE_STATES if total > SHOW_MAX else None
-    page = daemon.get(JobPage, "/v1/jobs", limit=SHOW_MAX, state=states, after=after)
-    return JobPage(page.jobs, total, page.next_after)
+    config, choice = settings(home, output), Choice(jobs or (), every, state, user)
+    daemon = client(config)
+    found = jobs_of(daemon, choice, "cancel")
+    if choice.is_open or len(found) > 1:
+        confirm(found, "cancel", yes=yes)
+    act(found, _asker(daemon, "cancel"), form(config), _said)
 
 
-def _what_else(page: JobPage, after: str | None) -> str:
-    """Return what the list omits, and how to see it."""
-    if page.next_after is not None:
-        return (
-            f"{len(page.jobs)} of {page.total} jobs are shown; "
-            f"the next: reshape get --after {page.next_after}; all: reshape get --all"
-        )
-    if after is not None:
-        return f"no further jobs that have not ended; {page.total} jobs in all"
-    return f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them"
+def pause(
+    jobs: JobsArgument = None,
+    every: AllOption = False,
+    state: StateOption = None,
+    user: UserOption = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Pause jobs: save a checkpoint and release their GPUs.
+
+    Example: reshape pause --user ada
+    """
+    config, choice = settings(home, output), Choice(jobs or (), every, state, user)
+    daemon = client(config)
+    found = jobs_of(daemon, choice, "pause")
+    act(found, _asker(daemon, "pause"), form(config), _paused)
 
 
-def _all_pages(daemon: Client, page: JobPage) -> JobPage:
-    jobs, total = page.jobs, page.total
-    while page.next_after is not None:
-        page = daemon.get(JobPage, "/v1/jobs", limit=PAGE, after=page.next_after)
-        jobs += page.jobs
-    return JobPage(jobs, total, None)
+def resume(
+    jobs: JobsArgument = None,
+    every: Annotated[bool, typer.Option("--all", help="All paused jobs.")] = False,
+    state: StateOption = None,
+    user: UserOption = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Resume paused jobs from their checkpoints: queue them again.
+
+    Example: reshape resume --all
+    """
+    config = settings(home, output)
+    choice = Choice(jobs or (), every, state or ("halted" if every or user else None), user)
+    daemon = client(config)
+    found = jobs_of(daemon, choice, "resume")
+    act(found, _asker(daemon, "resume"), form(config), _said)
 
 
-def _watch(daemon: Client, job: str | None, every: bool, after: str | None) -> None:
-    """Update the list: in place on a terminal, and in a pipe again after each change of a state."""
-    out = console()
-    shown: tuple[tuple[object, ...], ...] | None = None
-    daemon.patience_s = PATIENCE_S
-    shows = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
-    with ended_in_order(), shows as live:  # restores the terminal's cursor
-        while True:
-            jobs = (
-                _list(daemon, every, after).jobs
-                if job is None
-                else (daemon.get(JobView, f"/v1/jobs/{job}"),)
-            )
-            table = job_tables.jobs_table(jobs, daemon.now_s)
-            states = tuple((one.id, one.state, one.size, one.reason) for one in jobs)
-            if live is not None:
-                live.update(table, refresh=True)
-            elif states != shown:
-                emit(jobs, Output.TABLE, lambda table=table: table)  # type: ignore[misc]
-                sys.stdout.flush()
-            shown = states
-            if job is not None and jobs[0].state in job_tables.ENDED:
-                return
-            time.sleep(WATCH_S)
+def _asker(daemon: Client, action: str) -> Callable[[str], JobView]:
+    return lambda job: daemon.post(JobView, f"/v1/jobs/{job}/{action}")
+
+
+def _said(view: JobView) -> str:
+    return one_line(view.reason) or state_word(view.state)
+
+
+def _paused(view: JobView) -> str:
+    if view.state == "halted":
+        return _said(view)
+    return f"pause requested; now {view.state}: {_said(view)}"  # its reason may be an older one

@@ -1,4 +1,4 @@
-"""The commands pin and unpin: fix a job's GPU count."""
+"""The commands pin and unpin: fix the GPU count of jobs."""
 
 from __future__ import annotations
 
@@ -6,42 +6,47 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.options import (
-    HomeOption,
-    JobArgument,
-    OutputOption,
-    client,
-    form,
-    settings,
-)
-from reshape_controller.cli.output import emit
+from reshape_controller.cli.jobs.selection import Choice, act, jobs_of
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import JobView
 
+JobsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB...", help="Job ids, names, or patterns such as 'lr-*'."),
+]
 SizeArgument = Annotated[
     int, typer.Argument(metavar="SIZE", help="GPU count; one of the job's optional_gpus.")
 ]
 
 
 def pin(
-    job: JobArgument,
+    jobs: JobsArgument,
     size: SizeArgument,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Fix a job's GPU count."""
-    _pin(job, size, home, output)
+    """Fix the GPU count of jobs.
+
+    Example: reshape pin lenet 4
+    """
+    _pin(jobs, size, home, output)
 
 
-def unpin(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Undo pin: let a job use all its GPU counts again."""
-    _pin(job, None, home, output)
+def unpin(jobs: JobsArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Undo pin: let jobs use all their GPU counts again.
+
+    Example: reshape unpin lenet
+    """
+    _pin(jobs, None, home, output)
 
 
-def _pin(job: str, size: int | None, home: str | None, output: str | None) -> None:
+def _pin(jobs: list[str], size: int | None, home: str | None, output: str | None) -> None:
     config = settings(home, output)
-    view = client(config).post(JobView, f"/v1/jobs/{job}/pin", {"size": size})
-    emit(view, form(config), lambda: f"{view.id}: {_said(view)}")
+    daemon = client(config)
+    found = jobs_of(daemon, Choice(jobs), "pin")
+    body = {"size": size}
+    act(found, lambda job: daemon.post(JobView, f"/v1/jobs/{job}/pin", body), form(config), _said)
 
 
 def _said(view: JobView) -> str:

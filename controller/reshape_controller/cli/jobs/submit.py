@@ -16,11 +16,10 @@ import typer
 from reshape_controller.cli.client import PATIENCE_S, Client, RecordRejected
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.jobs import tables as job_tables
+from reshape_controller.cli.jobs.following import exit_of, is_paused_for_error
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
-from reshape_controller.cli.output import Output, emit, note
+from reshape_controller.cli.output import emit, note
 from reshape_controller.cli.words import one_line, state_word
-from reshape_controller.core.attempts import PAUSED
-from reshape_controller.core.model import JobState
 from reshape_controller.http.views import JobView
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -33,7 +32,7 @@ def submit(
         str, typer.Argument(metavar="FILE", help="Job record (YAML or JSON); - reads stdin.")
     ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the job ends; exit 1 if it fails.")
+        bool, typer.Option("--wait", help="Wait until the job ends, and exit as it does.")
     ] = False,
     home: HomeOption = None,
     output: OutputOption = None,
@@ -46,15 +45,15 @@ def submit(
         job = daemon.post(JobView, "/v1/jobs", record)
     except RecordRejected as error:
         raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
-    if form(config) is Output.TABLE:
+    if form(config).for_people:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
         daemon.patience_s = PATIENCE_S
         job = _until_ended(daemon, job)
-    emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
+    emit(job, form(config), lambda: job.id)
     if wait and job.state != "completed":
         what = f"{job.id} is {state_word(job.state)}: {one_line(job.reason)}"
-        raise failed(Exit.FAILED, what, job.log_folder or job.id, _after_failure(job))
+        raise failed(exit_of(job), what, job.log_folder or job.id, _after_failure(job))
 
 
 def read_record(file: str) -> Any:
@@ -96,17 +95,13 @@ def _in_file(file: str, problem: Problem) -> Problem:
 
 def _until_ended(daemon: Client, job: JobView) -> JobView:
     """Return the job once it has ended, or is paused for an error; people's pauses may end."""
-    while job.state not in job_tables.ENDED and not _is_paused_for_error(job):
+    while job.state not in job_tables.ENDED and not is_paused_for_error(job):
         time.sleep(WAIT_POLL_S)
         job = daemon.get(JobView, f"/v1/jobs/{job.id}")
     return job
 
 
-def _is_paused_for_error(job: JobView) -> bool:
-    return job.state == JobState.HALTED.value and job.reason.startswith(PAUSED)
-
-
 def _after_failure(job: JobView) -> str:
-    if _is_paused_for_error(job):
+    if is_paused_for_error(job):
         return f"repair the program, then: reshape resume {job.id} (or: reshape cancel {job.id})"
     return f"reshape logs {job.id}, reshape describe {job.id}"

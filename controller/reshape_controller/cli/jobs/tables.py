@@ -42,11 +42,11 @@ ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
 """Widths of ids; a longer id continues in the next line, so that it can still be copied."""
 
 
-def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
-    """Return the table of jobs."""
+def jobs_table(jobs: tuple[JobView, ...], now_s: float, *, wide: bool = False) -> RenderableType:
+    """Return the table of jobs; ``wide``: with user, priority, place in the queue and end."""
     if not jobs:
         return Text("no jobs yet; submit one: reshape submit FILE")
-    return JobsTable(jobs, now_s)
+    return JobsTable(jobs, now_s, wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,12 @@ class JobsTable:
 
     jobs: tuple[JobView, ...]
     now_s: float
+    asked_wide: bool = False
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE_COLUMNS
-        more = ("SHAPED", "AGE") if wide else ()
+        more: tuple[str, ...] = ("SHAPED", "AGE") if wide else ()
+        more += ("USER", "PRIORITY", "POSITION", "ETA") if self.asked_wide else ()
         table = grid("JOB", "STATE", "GPUS", "PROGRESS", *more, "WHY", rest="WHY", wrap=False)
         table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
         table.columns[0].max_width = ID_COLUMNS_MAX if wide else NARROW_ID_COLUMNS_MAX
@@ -70,9 +72,23 @@ class JobsTable:
                 gpus_text(job),
                 progress_text(job, BAR_CELLS if wide else 0),
                 *((shaped, duration(age_s(job, self.now_s))) if wide else ()),
+                *(self._wide_cells(job) if self.asked_wide else ()),
                 Text(one_line(why(job)), "dim"),
             )
         yield table
+
+    def _wide_cells(self, job: JobView) -> tuple[str, ...]:
+        place = "-" if job.position is None else str(job.position)
+        return job.user, str(job.priority or 0), place, eta_text(job, self.now_s)
+
+
+def eta_text(job: JobView, now_s: float) -> str:
+    """Return when the job is predicted to end, or if only that is known, to start."""
+    if job.predicted_end_at_s is not None:
+        return f"ends {duration(job.predicted_end_at_s - now_s)}"
+    if job.predicted_start_at_s is not None:
+        return f"starts {duration(job.predicted_start_at_s - now_s)}"
+    return "-"
 
 
 def gpus_text(job: JobView) -> str:

@@ -7,6 +7,7 @@ its field ``reshape``. A job that a user inserted keeps that document, with its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,7 @@ async def jobs(
     after: str | None,
     states: tuple[JobState, ...],
     user: str | None,
+    name: str | None,
 ) -> Page:
     """One page of jobs in order of submission.
 
@@ -99,6 +101,10 @@ async def jobs(
         where["reshape.state"] = {"$in": [state.value for state in states]}
     if user is not None:
         where["reshape.user"] = user
+    if name is not None:
+        pattern = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+        matches = {"$regex": f"^{pattern}$"}
+        where["$or"] = [{"reshape.name": matches}, {"reshape.id": matches}]
     total = await database.jobs.count_documents(where)
     if after is not None:
         last = await _rows(database, {"reshape.id": after}, 1, 1)

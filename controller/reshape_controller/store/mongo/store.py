@@ -183,9 +183,10 @@ class MongoStore:
         after: str | None = None,
         states: tuple[JobState, ...] = (),
         user: str | None = None,
+        name: str | None = None,
     ) -> Page:
         """One page of at most ``limit`` and ``conventions.PAGE_ROWS_MAX`` rows."""
-        return await self._on(projections.jobs, limit, after, states, user)
+        return await self._on(projections.jobs, limit, after, states, user, name)
 
     async def job(self, key: str) -> JobRow | None:
         return await self._on(projections.job, key)

@@ -97,6 +97,7 @@ def jobs(
     after: str | None,
     states: tuple[JobState, ...],
     user: str | None,
+    name: str | None,
 ) -> Page:
     """One page of jobs in order of submission."""
     where, values = ["1"], []
@@ -106,6 +107,9 @@ def jobs(
     if user is not None:
         where.append("user = ?")
         values.append(user)
+    if name is not None:
+        where.append("(name GLOB ? OR id GLOB ?)")
+        values += [name, name]
     condition = " AND ".join(where)
     (total,) = connection.execute(f"SELECT count(*) FROM jobs WHERE {condition}", values).fetchone()
     place: tuple[object, ...] = ()
