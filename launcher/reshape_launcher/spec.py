@@ -215,3 +215,7 @@ class HostSource(Protocol):
 
     async def hosts(self) -> tuple[HostSeen, ...]:
         """Return every host with its GPUs. Raises OSError while they cannot be listed."""
+
+    async def release(self, host: str) -> bool:
+        """Let another controller use a host on which nothing of this one runs; return whether it
+        is released. Raises OSError."""

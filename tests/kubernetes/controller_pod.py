@@ -36,6 +36,8 @@ APPS = "/apis/apps/v1"
 GROUPS = {"Deployment": APPS, "Role": RBAC, "RoleBinding": RBAC}
 RUN_S = 120.0
 KEEP_FINISHED_S = 5
+STORAGE = "/var/lib/reshape-storage"
+"""Where the controller's pod finds the logs of jobs."""
 
 
 class ControllerPod:
@@ -80,7 +82,9 @@ class ControllerPod:
             "image": grounds.image,
             "storage_claim": SHARED,
             "mounts": mounts,
+            "node_lease_namespace": self.namespace.name,
             "keep_finished_s": KEEP_FINISHED_S,
+            "storage_folder": STORAGE,
         }
         found = by_name(self._documents)["ConfigMap", "reshape"]
         found["data"]["cluster.yaml"] = json.dumps(settings)
@@ -166,6 +170,10 @@ class ControllerPod:
         container["command"] = list(COMMAND)
         path = ":".join(["/libraries", *(f"/source/{name}" for name in SOURCES)])
         container["env"].append({"name": "PYTHONPATH", "value": path})
+        container["env"].append({"name": "RESHAPE_SIMULATED_GPUS", "value": "4"})
+        for volume in pod["volumes"]:
+            if volume["name"] == "storage":
+                volume["persistentVolumeClaim"]["claimName"] = SHARED
         for entry in container["env"]:
             if entry["name"] == "RESHAPE_SIDECAR_URL":
                 entry["value"] = f"http://{self.address}:7471"  # there is no DNS here

@@ -45,6 +45,7 @@ OF_JOBS = (
 KILLS_MAX = 60
 """A hand-over down and up has about twenty steps."""
 POLL_S = 0.1
+NODE_LEASES = "reshape-node-"
 ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
@@ -81,6 +82,7 @@ class PodDaemon(Bed):
                     "image": grounds.image,
                     "storage_claim": SHARED,
                     "mounts": mounts,
+                    "node_lease_namespace": namespace.name,
                     "keep_finished_s": KEEP_FINISHED_S,
                 }
             )
@@ -291,7 +293,11 @@ class PodDaemon(Bed):
         def left() -> list[str]:
             kinds = [self.namespace.things(kind, group=group) for kind, group in OF_JOBS]
             names = [thing["metadata"]["name"] for kind in kinds for thing in kind]
-            return [name for name in names if name not in self.lasting]
+            return [
+                name
+                for name in names
+                if name not in self.lasting and not name.startswith(NODE_LEASES)
+            ]
 
         eventually("nothing of a job is left", lambda: not left())
 

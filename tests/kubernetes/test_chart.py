@@ -36,15 +36,18 @@ def test_another_cluster_file_is_another_pod_and_nothing_else_is() -> None:
 
 def test_another_release_has_the_same_rules_under_its_own_names() -> None:
     ours, others = plain(), rendered(namespace="elsewhere", release="second")
-    assert {d["metadata"]["name"] for d in others} == {"second", "second-nodes-elsewhere"}
-    assert {d["metadata"].get("namespace", "elsewhere") for d in others} == {"elsewhere"}
+    assert {d["metadata"]["name"] for d in others} == {
+        *("second", "second-nodes-elsewhere", "second-node-leases-elsewhere"),
+    }
+    spaces = {d["metadata"].get("namespace", "elsewhere") for d in others}
+    assert spaces == {"elsewhere", "kube-public"}
     for kind in ("Role", "ClusterRole"):
-        (mine,), (other,) = ([d for d in found if d["kind"] == kind] for found in (ours, others))
-        assert mine["rules"] == other["rules"]
+        mine, other = ([d["rules"] for d in found if d["kind"] == kind] for found in (ours, others))
+        assert mine == other
     for binding in (d for d in others if d["kind"].endswith("Binding")):
         (subject,) = binding["subjects"]
         assert (subject["name"], subject["namespace"]) == ("second", "elsewhere")
-        assert binding["roleRef"]["name"] in ("second", "second-nodes-elsewhere")
+        assert binding["roleRef"]["name"] in {d["metadata"]["name"] for d in others}
 
 
 def test_several_controllers_get_a_lease_shared_secrets_and_no_claim() -> None:
@@ -66,3 +69,62 @@ def test_several_controllers_get_a_lease_shared_secrets_and_no_claim() -> None:
 def test_several_controllers_on_a_file_are_refused_with_the_remedy() -> None:
     with pytest.raises(ClusterError, match=r"replicas: 2 .* set store\.secret"):
         rendered("replicas=2")
+
+
+def test_what_is_set_for_the_pod_is_in_it() -> None:
+    found = by_name(
+        rendered(
+            "imagePullSecrets={registry}",
+            "nodeSelector.pool=control",
+            "tolerations[0].key=control",
+            "tolerations[0].operator=Exists",
+            "priorityClassName=high",
+            "podLabels.team=a",
+            "podAnnotations.note=b",
+            "resources.limits.cpu=3",
+            "simulatedGpus=2",
+        )
+    )
+    template = found["Deployment", "reshape"]["spec"]["template"]
+    pod = template["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["nodeSelector"] == {"pool": "control"}
+    assert pod["tolerations"] == [{"key": "control", "operator": "Exists"}]
+    assert pod["priorityClassName"] == "high"
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert template["metadata"]["annotations"]["note"] == "b"
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"]["cpu"] == 3
+    assert {"name": "RESHAPE_SIMULATED_GPUS", "value": "2"} in container["env"]
+
+
+def test_gpus_are_simulated_only_if_a_value_asks_for_it() -> None:
+    (container,) = by_name(rendered())["Deployment", "reshape"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert "RESHAPE_SIMULATED_GPUS" not in {entry["name"] for entry in container["env"]}
+
+
+def test_a_service_monitor_scrapes_the_port_for_pods() -> None:
+    words = ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus")
+    found = by_name(rendered(*words))
+    monitor, service = found["ServiceMonitor", "reshape"], found["Service", "reshape"]
+    assert monitor["metadata"]["labels"] == {"release": "prometheus"}
+    assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("simulated=4", "simulated"),
+        ("cluster.storageClaim=x", "storageClaim"),
+        ("replicas=two", "replicas"),
+        ("store.sizes=1Gi", "sizes"),
+        ("image=", "image"),
+    ],
+)
+def test_a_value_that_the_chart_does_not_know_is_refused(value: str, named: str) -> None:
+    with pytest.raises(ClusterError, match=named):
+        rendered(value)

@@ -55,7 +55,9 @@ def pair(namespace: Namespace, address: str) -> Iterator[ControllerPod]:
             **{name: secrets.token_hex(32) for name in ("token", "secret")},
         }
         secret = {"kind": "Secret", "metadata": {"name": "database"}, "stringData": given}
-        chart = rendered("replicas=2", "store.secret=database", namespace=namespace.name)
+        leases = f"cluster.node_lease_namespace={namespace.name}"
+        words = ("replicas=2", "store.secret=database", leases)
+        chart = rendered(*words, namespace=namespace.name)
         with applied(namespace, [secret, *chart]) as made:
             yield made
 

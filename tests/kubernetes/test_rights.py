@@ -45,7 +45,7 @@ FORBIDDEN = (
 
 def documents(namespace: str) -> list[dict[str, Any]]:
     """deploy/kubernetes.yaml for this namespace."""
-    text = DEPLOY.read_text().replace("training", namespace)
+    text = DEPLOY.read_text().replace("training", namespace).replace("kube-public", namespace)
     return [d for d in yaml.safe_load_all(text) if d["kind"] in PLACES]
 
 
@@ -74,7 +74,7 @@ def test_a_job_is_launched_looked_into_and_removed_with_these_rights_alone(
     def limited(path: Path) -> PodBed:
         made = PodBed(path, namespace)
         made.kubernetes.close()
-        made.api = connect(kubeconfig, namespace.name)
+        made.api = connect(kubeconfig, namespace.name, namespace.name)
         made.launcher = made.kubernetes = KubernetesLauncher(made.api, made.settings, made.devices)
         return made
 
@@ -94,7 +94,7 @@ def test_doctor_finds_every_right_and_the_account_has_no_dangerous_one(
 ) -> None:
     with bed(tmp_path, lambda path: PodBed(path, namespace)) as world:
         assert isinstance(world, PodBed)
-        cluster = connect(kubeconfig, namespace.name)
+        cluster = connect(kubeconfig, namespace.name, namespace.name)
         found = list(findings(cluster, world.settings, world.devices))
         assert [finding for finding in found if not finding.ok] == []
         assert [right for right in FORBIDDEN if cluster.may(right)] == []

@@ -17,6 +17,7 @@ from reshape_launcher.kubernetes.values import (
     KubernetesError,
     Manifest,
     Node,
+    NodeLease,
     NotRunning,
     PodInfo,
 )
@@ -33,6 +34,7 @@ class FakeCluster:
     seen_jobs: dict[str, JobInfo] = field(default_factory=dict)
     seen_pods: dict[str, PodInfo] = field(default_factory=dict)
     node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
+    leases: dict[str, NodeLease] = field(default_factory=dict)
     claims: dict[str, ClaimInfo] = field(default_factory=dict)
     """Claims that are not for any number of nodes."""
     refuse: dict[str, int] = field(default_factory=dict)
@@ -113,6 +115,19 @@ class FakeCluster:
     def nodes(self, selector: str) -> tuple[Node, ...]:
         self._called("nodes", selector)
         return tuple(self.node_list)
+
+    def node_leases(self) -> tuple[NodeLease, ...]:
+        self._called("node_leases", "")
+        return tuple(self.leases.values())
+
+    def write_node_lease(self, lease: NodeLease) -> NodeLease | None:
+        self._called("write_node_lease", lease.node)
+        known = self.leases.get(lease.node, NodeLease(lease.node))
+        if known.version != lease.version:
+            return None
+        version = str(int(known.version or "0") + 1)
+        made = self.leases[lease.node] = replace(lease, version=version)
+        return made
 
     def claim(self, name: str) -> ClaimInfo | None:
         self._called("claim", name)

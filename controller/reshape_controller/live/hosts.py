@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.model import GpuId, Host, HostId, JobId, Stage
+from reshape_controller.core.model import GpuId, GpuState, Host, HostId, JobId, Stage
 from reshape_controller.core.state import State
 from reshape_launcher.spec import ContainerStatus, HostSeen, HostSource, Launcher
 
 CHECK_EVERY_S = 2.0
 """Pause between two checks of the hosts."""
 CORDONED_BY = "the cluster (cordoned)"
+
+_UNUSED = (GpuState.IDLE, GpuState.LOST)
+"""States of a GPU without an owner that no operator has to look at."""
 
 log = structlog.get_logger("reshape.hosts")
 
@@ -41,6 +44,10 @@ class HostWatch:
         self._monotonic_s = monotonic_s
         self._silent_since_s: dict[str, float] = {}
         self._cordoned: set[str] = set()
+        self._released: set[str] = set()
+        """Hosts that were released and have not come back."""
+        self._unused: dict[str, str] = {}
+        """Why each host is not used, as it was logged last."""
         self._boots: dict[str, str] = {}
         """Id of each host's boot, as of the newest check."""
 
@@ -60,7 +67,9 @@ class HostWatch:
     async def check(self, state: State) -> None:
         """Read the hosts once and post what changed. Raises OSError if they cannot be read."""
         hosts = {host.name: host for host in await self._source.hosts()}
+        self._released -= hosts.keys()
         for host in hosts.values():
+            self._log_unused(state, host)
             self._post_added(state, host)
             self._post_shown(state, host)
             self._post_cordon(state, host)
@@ -71,6 +80,8 @@ class HostWatch:
             if found is not None and found.ready:
                 self._silent_since_s.pop(known.id, None)
                 await self._post_return(state, known, found)
+            elif found is None and await self._release(state, known):
+                continue
             elif known.present:
                 since_s = self._silent_since_s.setdefault(known.id, now_s)
                 if now_s - since_s >= state.limits.host_silent_s:
@@ -86,6 +97,13 @@ class HostWatch:
             self._post(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
             if known is None and host.closed:  # before a plan can place a job there
                 self._post(ev.HostClosed(HostId(host.name), host.closed))
+
+    def _log_unused(self, state: State, host: HostSeen) -> None:
+        """Log once why a host of the cluster has no GPU for this controller."""
+        reason = host.closed if not host.gpus and HostId(host.name) not in state.hosts else ""
+        if reason and self._unused.get(host.name) != reason:
+            log.warning("host-not-used", host=host.name, reason=reason)
+        self._unused[host.name] = reason
 
     def _post_shown(self, state: State, host: HostSeen) -> None:
         """Post the GPUs that a host shows if they differ from the engine's."""
@@ -118,6 +136,20 @@ class HostWatch:
             self._cordoned.discard(host.name)
             if known.drained and known.drained_by == CORDONED_BY:
                 self._post(ev.HostUndrained(known.id, CORDONED_BY))
+
+    async def _release(self, state: State, known: Host) -> bool:
+        """Release a host that is not this controller's any more, once nothing of it is used there;
+        return whether it was released. The engine has closed it, so nothing starts there."""
+        used = any(gpu.state not in _UNUSED for gpu in state.gpus_of_host(known.id))
+        if not known.closed or used or known.id in self._released:
+            return False
+        if any(job.host == known.id for job in state.jobs.values()):
+            return False
+        if not await self._source.release(known.id):
+            return False
+        self._released.add(known.id)
+        log.info("host-released", host=known.id)
+        return True
 
     async def _post_return(self, state: State, known: Host, host: HostSeen) -> None:
         """Post that a ready host is clean: its machine was rebooted, or nothing runs there."""

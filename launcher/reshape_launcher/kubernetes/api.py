@@ -18,9 +18,10 @@ from yaml import YAMLError
 
 from reshape_launcher.kubernetes import api_objects
 from reshape_launcher.kubernetes.api_errors import call, none_if
-from reshape_launcher.kubernetes.leases import ApiLease
+from reshape_launcher.kubernetes.leases import ApiLease, ApiNodeLeases
 from reshape_launcher.kubernetes.pod import CONTAINER
 from reshape_launcher.kubernetes.rights import Right
+from reshape_launcher.kubernetes.settings import NODE_LEASE_NAMESPACE
 from reshape_launcher.kubernetes.values import (
     ALREADY_EXISTS,
     NOT_FOUND,
@@ -30,6 +31,7 @@ from reshape_launcher.kubernetes.values import (
     KubernetesError,
     Manifest,
     Node,
+    NodeLease,
     NotRunning,
     PodInfo,
 )
@@ -51,7 +53,9 @@ class CannotConnect(Exception):
     """No usable credentials; the message says which were tried and the remedy."""
 
 
-def connect(kubeconfig: Path | None, namespace: str) -> ClusterClient:
+def connect(
+    kubeconfig: Path | None, namespace: str, lease_namespace: str = NODE_LEASE_NAMESPACE
+) -> ClusterClient:
     """Return the client of a cluster, by a kubeconfig or (None) the service account of this pod.
 
     It sends nothing to the server yet. Raises CannotConnect.
@@ -66,14 +70,18 @@ def connect(kubeconfig: Path | None, namespace: str) -> ClusterClient:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the service account of this pod"
         raise CannotConnect(f"{where} cannot be used: {error}") from None
     settings.retries = False
-    return ClusterClient(client.ApiClient(settings), namespace)
+    return ClusterClient(client.ApiClient(settings), namespace, lease_namespace)
 
 
 class ClusterClient:
     """``ClusterApi`` on a real API server."""
 
-    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+    def __init__(
+        self, api: client.ApiClient, namespace: str, lease_namespace: str = NODE_LEASE_NAMESPACE
+    ) -> None:
         self._api = api
+        self._lease_namespace = lease_namespace
+        self._node_leases = ApiNodeLeases(api, lease_namespace)
         self._core = client.CoreV1Api(api)
         self._batch = client.BatchV1Api(api)
         self._namespace = namespace
@@ -86,6 +94,12 @@ class ClusterClient:
     def lease(self, name: str) -> ApiLease:
         """Return a lease of the namespace, without a call to the server."""
         return ApiLease(self._api, self._namespace, name)
+
+    def node_leases(self) -> tuple[NodeLease, ...]:
+        return self._node_leases.all()
+
+    def write_node_lease(self, lease: NodeLease) -> NodeLease | None:
+        return self._node_leases.write(lease)
 
     def close(self) -> None:
         self._api.rest_client.pool_manager.clear()
@@ -192,8 +206,9 @@ class ClusterClient:
 
     def may(self, right: Right) -> bool:
         """True if these credentials have the right."""
+        namespace = self._lease_namespace if right.of_node_leases else self._namespace
         asked = {
-            "namespace": None if right.of_cluster else self._namespace,
+            "namespace": None if right.of_cluster else namespace,
             "verb": right.verb,
             "group": right.group,
             "resource": right.resource,

@@ -30,6 +30,7 @@ TTL_S = 30
 CPUS, MEMORY = "100m", str(128 << 20)
 TERMINATION_LOG = "/dev/termination-log"
 """The pod's status has the text of this file, at most 4096 bytes, so that no log has to be read."""
+LIST_GPUS = ("gpus", TERMINATION_LOG)
 _Key = tuple[str, str]
 """Name and boot id of a node."""
 
@@ -171,9 +172,13 @@ def offer(found: Inventory) -> NodeGpus:
 
 
 def probe_job(
-    name: str, node: str, settings: PodSettings, built: sidecar_archive.Archive
+    name: str,
+    node: str,
+    settings: PodSettings,
+    built: sidecar_archive.Archive,
+    words: tuple[str, ...] = LIST_GPUS,
 ) -> Manifest:
-    """Return the Job that probes a node."""
+    """Return the Job that probes a node. ``words``: what its program does."""
     own = dict(settings.labels)
     own.pop(naming.QUEUE, None)  # a probe has no GPU and waits for no quota
     labels = own | naming.probe_labels(settings.controller)
@@ -187,8 +192,7 @@ def probe_job(
                 "-I",
                 "-S",
                 f"{pod.ARCHIVE_FOLDER}/{pod.ARCHIVE_KEY}",
-                "gpus",
-                TERMINATION_LOG,
+                *words,
             )
         ],
         "env": [

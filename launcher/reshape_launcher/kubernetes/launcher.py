@@ -30,6 +30,7 @@ from reshape_launcher.kubernetes import (
 )
 from reshape_launcher.kubernetes.apply import Applier, AttemptObjects, DirectApplier
 from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, busy_reason
+from reshape_launcher.kubernetes.node_leases import NodeLeases
 from reshape_launcher.kubernetes.pod_mounts import FIRST_WORKER, logs_folder, mounts_of
 from reshape_launcher.kubernetes.pod_status import TroubleTimer
 from reshape_launcher.kubernetes.settings import PodSettings
@@ -86,6 +87,9 @@ class KubernetesLauncher:
         self._settings = settings
         self._devices = devices
         self._archive: sidecar_archive.Archive | None = None
+        self._monotonic_s = monotonic_s
+        self._leases: NodeLeases | None = None
+        """None: every node may be used."""
         self._trouble_timer = TroubleTimer(monotonic_s)
         self._readers = ThreadPoolExecutor(READERS_MAX, "launcher-look")
         self._writers = ThreadPoolExecutor(WRITERS_MAX, "launcher-change")
@@ -133,6 +137,20 @@ class KubernetesLauncher:
     async def hosts(self) -> tuple[HostSeen, ...]:
         """Return the cluster's nodes with the GPUs that are known. Raises OSError."""
         return await _in_pool(self._readers, self._hosts)
+
+    def take_nodes_as(self, store: str) -> None:
+        """From now on use only nodes whose Lease the store with this id holds."""
+        settings = self._settings
+        who = f"controller {settings.controller} of namespace {settings.namespace}"
+        self._leases = NodeLeases(self._cluster, store, who, self._monotonic_s)
+
+    async def release(self, host: str) -> bool:
+        """Let another controller take a node that is not this controller's any more.
+
+        Returns False, with nothing changed, if a pod of this controller may run there, or the node
+        does not answer. Raises OSError.
+        """
+        return await _in_pool(self._readers, self._release, host)
 
     def close(self) -> None:
         """End the threads and connections; nothing in the cluster changes."""
@@ -257,15 +275,36 @@ class KubernetesLauncher:
 
     def _hosts(self) -> tuple[HostSeen, ...]:
         nodes = self._cluster.nodes(self._settings.node_selector)
-        known = self._devices.of(self._cluster, nodes)
+        others: dict[str, str] = {}
+        if self._leases is not None:
+            others = self._leases.take(node.name for node in nodes)
+        ours = tuple(node for node in nodes if node.name not in others)
+        known = self._devices.of(self._cluster, ours)
         found = []
         for node in nodes:
+            if node.name in others:
+                state = (node.ready, node.schedulable, node.boot_id)
+                found.append(HostSeen(node.name, "", (), *state, (), others[node.name]))
+                continue
             # A node without GPUs is listed too: its GPUs may be in the ledger.
             has = known.get(node.name, NodeGpus("", ()))
             state = (node.ready, node.schedulable, node.boot_id)
             closed = self._why_closed(node)
             found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state, has.shown, closed))
         return tuple(found)
+
+    def _release(self, host: str) -> bool:
+        leases = self._leases
+        node = next((n for n in self._cluster.nodes("") if n.name == host), None)
+        if leases is None or node is None or not node.ready:
+            return False
+        if any(pod.node == host and not pod.over for pod in self._all_pods()):
+            return False
+        leases.release(host)
+        return True
+
+    def _all_pods(self) -> tuple[PodInfo, ...]:
+        return self._cluster.pods(naming.selector(self._settings.controller))
 
     def _why_closed(self, node: Node) -> str:
         if not node.ready:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from kubernetes import client
 
-from reshape_launcher.kubernetes import api_errors
+from reshape_launcher.kubernetes import api_errors, naming
 from reshape_launcher.kubernetes.naming import DOMAIN
-from reshape_launcher.kubernetes.values import CONFLICT, NOT_FOUND
+from reshape_launcher.kubernetes.values import CONFLICT, NOT_FOUND, NodeLease
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, StoredLease
 
 NOTE = f"{DOMAIN}/log-mark"
@@ -23,6 +23,57 @@ NOTE = f"{DOMAIN}/log-mark"
 CALL_S = 4.0
 """Time limit of a call. A holder has time for several before its lease expires."""
 T = TypeVar("T")
+
+
+class ApiNodeLeases:
+    """The Leases of nodes on an API server."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._leases = client.CoordinationV1Api(api)
+        self._namespace = namespace
+
+    def all(self) -> tuple[NodeLease, ...]:
+        """Return the Leases of all nodes. Raises KubernetesError."""
+        found = api_errors.call(
+            f"Leases of nodes cannot be listed in namespace {self._namespace}",
+            self._leases.list_namespaced_lease,
+            self._namespace,
+            label_selector=f"{naming.NODE_LEASE}=true",
+            _request_timeout=CALL_S,
+        )
+        return tuple(_node_lease(item) for item in found.items)
+
+    def write(self, lease: NodeLease) -> NodeLease | None:
+        """Replace the version that was read, or create the Lease; None if it changed since."""
+        name = naming.node_lease_name(lease.node)
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": name,
+                "namespace": self._namespace,
+                "labels": {naming.MANAGED_BY: naming.PROGRAM, naming.NODE_LEASE: "true"},
+                "annotations": {naming.NODE: lease.node, naming.HOLDER: lease.who},
+            },
+            "spec": {"holderIdentity": lease.holder},
+        }
+        what = f"the Lease of node {lease.node} cannot be written"
+        if lease.version:
+            body["metadata"]["resourceVersion"] = lease.version
+            replace = self._leases.replace_namespaced_lease
+            arguments: tuple[Any, ...] = (name, self._namespace, body)
+        else:
+            replace, arguments = self._leases.create_namespaced_lease, (self._namespace, body)
+        made = api_errors.none_if(
+            CONFLICT,
+            lambda: api_errors.call(what, replace, *arguments, _request_timeout=CALL_S),
+        )
+        return None if made is None else _node_lease(made)
+
+
+def _node_lease(found: Any) -> NodeLease:
+    notes = found.metadata.annotations or {}
+    holder = (found.spec.holder_identity or "") if found.spec else ""
+    node, who = notes.get(naming.NODE, ""), notes.get(naming.HOLDER, "")
+    return NodeLease(node, holder, who, str(found.metadata.resource_version))
 
 
 class ApiLease:

@@ -25,12 +25,20 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a Job that a queueing system admits; the operator or the system's webhook sets it."""
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 """Value of ``managedBy`` of a Job that no other controller starts."""
+NODE_LEASE = f"{DOMAIN}/node-lease"
+"""Label of the Leases of nodes."""
+NODE = f"{DOMAIN}/node"
+"""Annotation: the node of a Lease."""
+HOLDER = f"{DOMAIN}/held-by"
+"""Annotation: the controller that has a Lease, in words."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PROGRAM = "reshape"
 NAME_CHARS_MAX = 50
 """Limit of a Job's name: it is a label of its pods (63 characters), whose own names have up to
 eleven characters more (the worker's number and six random ones)."""
+OBJECT_CHARS_MAX = 253
+"""Limit of an object's name."""
 DIGEST_CHARS = 10
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 """Pattern of a label's value, and of its key after the domain."""
@@ -54,6 +62,13 @@ def object_name(controller: str, job: str, attempt: int) -> str:
     return f"{words or 'job'}{end}"
 
 
+def node_lease_name(node: str) -> str:
+    """Return the name of a node's Lease."""
+    digest = hashlib.sha256(node.encode()).hexdigest()[:DIGEST_CHARS]
+    name = f"reshape-node-{node}"
+    return name if len(name) <= OBJECT_CHARS_MAX else f"{name[: OBJECT_CHARS_MAX - 11]}-{digest}"
+
+
 def labels(controller: str, job: str, attempt: int, version: str) -> dict[str, str]:
     """Return the labels of everything that belongs to an attempt."""
     return {
@@ -74,6 +89,11 @@ def probe_name(node: str, run: str) -> str:
     digest = hashlib.sha256(f"{node}/{run}".encode()).hexdigest()[:DIGEST_CHARS]
     words = _NOT_IN_NAME.sub("-", node.lower())[: NAME_CHARS_MAX - len(digest) - 11].strip("-")
     return f"gpu-probe-{words}-{digest}"
+
+
+def check_name(run: str) -> str:
+    """Return the name of the Job by which ``doctor`` tries the image and the address."""
+    return f"doctor-{run}"
 
 
 def probe_labels(controller: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """First program in a pod: installs the SideCar where the job's container finds it.
 
-With the argument ``gpus`` it lists the GPUs instead (``reshape_sidecar.probe``).
+With the argument ``gpus`` it lists the GPUs instead (``reshape_sidecar.probe``); with ``reach`` it
+asks an address whether the controller answers there.
 
 Does: check that this Python can run the SideCar, unpack the archive that contains this file, copy
 the attempt's files, and import the SideCar once, so that a missing module is reported here. An old
@@ -14,6 +15,7 @@ import sys
 import zipfile
 
 LEAST = (3, 11)
+REACH_S = 10
 
 
 def number_worker(spec, worker):  # type: ignore[no-untyped-def]
@@ -65,7 +67,26 @@ def main(archive, secret, to):  # type: ignore[no-untyped-def]
     return 0
 
 
+def reach(url, log):  # type: ignore[no-untyped-def]
+    """Ask for a URL and write what came of it into ``log``; return the exit code."""
+    import ssl
+    import urllib.request
+
+    text, code = "answers", 0
+    try:
+        # Whether the certificate is right is the SideCar's question.
+        trust = ssl._create_unverified_context()
+        urllib.request.urlopen(url, timeout=REACH_S, context=trust).close()
+    except (OSError, ValueError) as error:
+        text, code = str(error), 1
+    with open(log, "w", encoding="utf-8") as file:
+        file.write(text)
+    return code
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "reach":
+        sys.exit(reach(*sys.argv[2:4]))  # type: ignore[no-untyped-call]
     if sys.argv[1] == "gpus":
         from reshape_sidecar import probe
 

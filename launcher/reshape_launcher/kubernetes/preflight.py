@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from reshape_launcher.kubernetes import manifests, pod, sidecar_archive, volume_affinity
+from reshape_launcher.kubernetes import manifests, pod, pod_check, sidecar_archive, volume_affinity
+from reshape_launcher.kubernetes.finding import Finding
 from reshape_launcher.kubernetes.gpus import PodDevices
 from reshape_launcher.kubernetes.pod_mounts import CHECKPOINTS, Mounts
 from reshape_launcher.kubernetes.rights import RIGHTS
@@ -29,20 +29,13 @@ PROBES_POLL_S = 0.5
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The answer to a question. ``remedy`` is empty if nothing is wrong."""
-
-    check: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-
 def findings(
-    cluster: ClusterClient, settings: PodSettings, devices: PodDevices
+    cluster: ClusterClient, settings: PodSettings, devices: PodDevices, url: str = ""
 ) -> Iterator[Finding]:
-    """Yield the findings of all checks; only one finding if the cluster is not reached."""
+    """Yield the findings of all checks; only one finding if the cluster is not reached.
+
+    ``url``: the controller's address for pods, where it listens now; empty: no pod asks there.
+    """
     try:
         version = cluster.version()
     except KubernetesError as trouble:
@@ -53,8 +46,11 @@ def findings(
     yield from _or_failure("rights", lambda: _rights(cluster, settings))
     yield from _or_failure("nodes", lambda: _nodes(cluster, settings))
     yield from _or_failure("GPUs", lambda: _gpus(cluster, settings, devices))
+    yield from _or_failure("node leases", lambda: _holders(cluster, settings))
     yield from _or_failure("claims", lambda: _claims(cluster, settings))
     yield from _or_failure("manifest", lambda: _manifest(cluster, settings, devices))
+    if url:
+        yield from _or_failure("pod", lambda: _pod(cluster, settings, url))
 
 
 def _or_failure(check: str, question: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -68,6 +64,8 @@ def _or_failure(check: str, question: Callable[[], Iterator[Finding]]) -> Iterat
 def _rights(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
     for right in RIGHTS:
         where = "the cluster" if right.of_cluster else f"namespace {settings.namespace}"
+        if right.of_node_leases:
+            where = f"namespace {settings.node_lease_namespace}"
         ok = cluster.may(right)
         remedy = "" if ok else "apply deploy/kubernetes.yaml with your namespace in it"
         yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
@@ -107,6 +105,23 @@ def _gpus(cluster: ClusterClient, settings: PodSettings, devices: PodDevices) ->
         detail += f"; not used: {why}" if good and why else ""
         remedy = "" if good else f"check the node's driver and container runtime: {why}"
         yield Finding(f"GPUs of {node.name}", good, detail, remedy)
+
+
+def _holders(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
+    """Yield which controller has each node."""
+    leases = {lease.node: lease for lease in cluster.node_leases()}
+    for node in cluster.nodes(settings.node_selector):
+        lease = leases.get(node.name)
+        text = f"{lease.who} (store {lease.holder})" if lease and lease.holder else "no controller"
+        yield Finding(f"holder of {node.name}", True, text)
+
+
+def _pod(cluster: ClusterClient, settings: PodSettings, url: str) -> Iterator[Finding]:
+    """Yield whether a pod on a node that takes new ones runs, and reaches the controller."""
+    for node in cluster.nodes(settings.node_selector):
+        if node.ready and node.schedulable and pod.refusing_taint(node, settings) is None:
+            yield from pod_check.findings(cluster, settings, node.name, url)
+            return
 
 
 def _claims(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:

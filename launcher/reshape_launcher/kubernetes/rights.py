@@ -19,6 +19,8 @@ class Right:
     subresource: str = ""
     of_cluster: bool = False
     """True if the right holds for the whole cluster, not for the namespace."""
+    of_node_leases: bool = False
+    """True if the right holds for the namespace of the Leases of nodes."""
 
     @property
     def text(self) -> str:
@@ -29,6 +31,7 @@ class Right:
         )
 
 
+WHO = "give each node's GPUs to one controller alone"
 RIGHTS = (
     Right("create", "jobs", "launch an attempt", "batch"),
     Right("get", "jobs", "complete an interrupted launch", "batch"),
@@ -47,6 +50,9 @@ RIGHTS = (
     Right("get", "leases", "see which controller leads", "coordination.k8s.io"),
     Right("create", "leases", "create the lease", "coordination.k8s.io"),
     Right("update", "leases", "renew the lease", "coordination.k8s.io"),
+    Right(*("list", "leases", WHO, "coordination.k8s.io"), of_node_leases=True),
+    Right(*("create", "leases", WHO, "coordination.k8s.io"), of_node_leases=True),
+    Right(*("update", "leases", WHO, "coordination.k8s.io"), of_node_leases=True),
     Right("list", "nodes", "list the hosts", of_cluster=True),
     Right("get", "runtimeclasses", "check it in reshape doctor", "node.k8s.io", of_cluster=True),
 )

@@ -14,6 +14,10 @@ FINISHED_TTL_S = 600
 """Time that a finished Job stays as the sentinel of its end. Then: Kubernetes removes it."""
 
 
+NODE_LEASE_NAMESPACE = "kube-public"
+"""A namespace that every cluster has, for what all may see."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimMount:
     """A volume claim, or a folder of it, at a path in the pod."""
@@ -60,6 +64,9 @@ class PodSettings:
     """Priority class of every pod; None: the cluster's default."""
     image_pull_secrets: tuple[str, ...] = ()
     """Secrets of the namespace with credentials of registries."""
+
+    node_lease_namespace: str = NODE_LEASE_NAMESPACE
+    """Namespace of the Leases of nodes, the same for all controllers of the cluster."""
 
     @property
     def node_selector(self) -> str:

@@ -153,7 +153,29 @@ class PodInfo:
         return self.phase in ("Succeeded", "Failed")
 
 
-class ClusterApi(Protocol):
+@dataclass(frozen=True, slots=True)
+class NodeLease:
+    """The Lease of a node. ``version`` is empty if it does not exist yet."""
+
+    node: str
+    holder: str = ""
+    """Id of the store whose controller gives the node's GPUs to jobs; empty: none has it."""
+    who: str = ""
+    """That controller, in words."""
+    version: str = ""
+
+
+class LeaseApi(Protocol):
+    """The calls about Leases of nodes. Each raises KubernetesError."""
+
+    def node_leases(self) -> tuple[NodeLease, ...]:
+        """Return the Leases of all nodes."""
+
+    def write_node_lease(self, lease: NodeLease) -> NodeLease | None:
+        """Replace exactly the version that was read, or create the Lease; None if it changed."""
+
+
+class ClusterApi(LeaseApi, Protocol):
     """The calls that the launcher needs. Each raises KubernetesError."""
 
     def close(self) -> None:

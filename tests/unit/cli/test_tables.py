@@ -14,7 +14,7 @@ from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
 from reshape_controller.http.views import EventView, GpuView, JobView, NoteView
 from reshape_controller.replay.rows import Interval
-from reshape_launcher.kubernetes.preflight import Finding
+from reshape_launcher.kubernetes.finding import Finding
 from reshape_sidecar.wire import (
     Evaluation,
     PhaseTimes,

@@ -9,7 +9,16 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import GpuId, HostId
+from reshape_controller.core.model import (
+    GpuId,
+    HostId,
+    JobId,
+    JobSpec,
+    Length,
+    LengthUnit,
+    Mechanism,
+)
+from reshape_controller.core.plan import Plan, Target
 from reshape_controller.live.hosts import HostWatch
 from reshape_launcher.spec import (
     ContainerStatus,
@@ -30,6 +39,7 @@ class World:
 
     hosts_seen: list[HostSeen] = field(default_factory=lambda: [HOST, OTHER])
     running: list[ContainerStatus] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
     removed: list[tuple[str, int]] = field(default_factory=list)
     now_s: float = 0.0
     engine: Engine = field(default_factory=Engine)
@@ -57,6 +67,10 @@ class World:
         if self.fails:
             raise OSError("no answer")
         return tuple(self.hosts_seen)
+
+    async def release(self, host: str) -> bool:
+        self.released.append(host)
+        return True
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
         return tuple(self.running)
@@ -258,3 +272,31 @@ def test_a_tainted_host_is_closed_and_opened_again(world: World) -> None:
     assert world.look() == [ev.HostClosed(HostId("node1"), "a taint", answers=True)]
     world.hosts_seen = [HOST, OTHER]
     assert world.look() == [ev.HostOpened(HostId("node1"))]
+
+
+def test_a_host_that_is_not_ours_any_more_is_released_once_nothing_is_used_there(
+    world: World,
+) -> None:
+    world.hosts_seen = [OTHER]
+    world.look()
+    assert world.released == [], "the engine closes it first"
+    world.look()
+    world.look()
+    assert world.released == ["node1"]
+    world.hosts_seen = [HOST, OTHER]
+    world.look()
+    world.hosts_seen = [OTHER]
+    world.look()
+    world.look()
+    assert world.released == ["node1", "node1"]
+
+
+def test_a_host_with_a_job_is_not_released(world: World) -> None:
+    spec = JobSpec("a", ("python", "train.py"), (2,), Length(LengthUnit.EPOCHS, 1.0))
+    world.engine.step(ev.ControllerStarted(1, "test", Mechanism.SIDECAR), 0.0)
+    world.engine.step(ev.JobSubmitted(JobId("a"), spec), 0.0)
+    world.engine.apply(Plan((Target(JobId("a"), 2, HostId("node1")),), "test"), 0.0)
+    world.hosts_seen = [OTHER]
+    world.look()
+    world.look()
+    assert world.released == []

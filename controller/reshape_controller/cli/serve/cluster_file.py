@@ -75,6 +75,7 @@ class ClusterFile(_Strict):
     annotations: dict[OwnLabel, str] = Field(default_factory=dict)
     priority_class: Name | None = None
     image_pull_secrets: list[Name] = Field(default_factory=list)
+    node_lease_namespace: Name = defaults.NODE_LEASE_NAMESPACE
 
 
 def read(path: Path) -> PodSettings:
@@ -123,6 +124,7 @@ def _settings(file: ClusterFile) -> PodSettings:
         annotations=tuple(sorted(file.annotations.items())),
         priority_class=file.priority_class,
         image_pull_secrets=tuple(file.image_pull_secrets),
+        node_lease_namespace=file.node_lease_namespace,
     )
 
 

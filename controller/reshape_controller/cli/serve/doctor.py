@@ -7,8 +7,14 @@ a GPU probe is deleted).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http
+import http.server
 import importlib.util
 import shutil
+import socket
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import typer
@@ -28,7 +34,8 @@ from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import file
 from reshape_launcher import ansible
-from reshape_launcher.kubernetes.preflight import Finding, findings
+from reshape_launcher.kubernetes.finding import Finding
+from reshape_launcher.kubernetes.preflight import findings
 from reshape_launcher.local.launcher import LocalLauncher
 
 
@@ -115,7 +122,9 @@ async def _reach(store: MongoStore) -> None:
 
 def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
     try:
-        found = list(findings(place.cluster(), place.pods, place.devices))
+        with answering(place.sidecar_address, place.sidecar_port):
+            words = (place.cluster(), place.pods, place.devices, place.sidecar_url)
+            found = list(findings(*words))
     except CliError as error:
         found = [_problem("API server", error)]
     found.append(_address(place))
@@ -137,6 +146,38 @@ def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
         builder = shutil.which("buildah")
         found.append(_there("buildah", builder is not None, "install buildah; it builds images"))
     return found
+
+
+@contextlib.contextmanager
+def answering(address: str, port: int) -> Iterator[None]:
+    """Answer each GET at an address, for a pod that asks there; a daemon that listens there answers
+    by itself."""
+    try:
+        server = _Server(address, port)
+    except OSError:
+        yield
+        return
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    def __init__(self, address: str, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, port), _Answer)
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(http.HTTPStatus.OK)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
 
 
 def _address(place: KubernetesSettings) -> Finding:

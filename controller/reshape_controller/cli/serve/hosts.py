@@ -20,12 +20,13 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
 from reshape_controller.live.hosts import HostWatch
 from reshape_controller.live.loop import Loop
-from reshape_controller.store.protocol import Store
+from reshape_controller.store.protocol import Store, StoreError
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import Launcher
 
 log = structlog.get_logger("reshape.daemon")
 JOBS_LOOKED_AT = 1000
+STORE_ID_CHARS = 16
 IN_CONTAINERS = (JobState.INITIALIZED, JobState.RUNNING, JobState.ADJUSTING)
 
 
@@ -90,6 +91,7 @@ class Nodes:
         await refuse_pods(self._launcher, loop.engine.state, loss_accepted=accepted)
 
     async def add(self, loop: Loop) -> None:
+        self._launcher.take_nodes_as(await store_id(loop.store))
         seen = [host for host in await self._launcher.hosts() if host.ready]
         for host in (host for host in seen if host.gpus):
             gpus = tuple(GpuId(name) for name in host.gpus)
@@ -100,6 +102,13 @@ class Nodes:
     async def watch(self, loop: Loop) -> None:
         watch = HostWatch(self._launcher, self._launcher, loop.post, time.monotonic)
         await watch.watch(lambda: loop.engine.state)
+
+
+async def store_id(store: Store) -> str:
+    """Return the id of a store whose log has begun: a digest of its oldest record."""
+    async for record in store.read(0):
+        return record.digest[:STORE_ID_CHARS]
+    raise StoreError("the log has no record")
 
 
 async def check_inventory(devices: Devices, launcher: str, store: Store, home: Home) -> None:

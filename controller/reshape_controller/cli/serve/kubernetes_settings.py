@@ -53,7 +53,7 @@ class KubernetesSettings:
             remedy = "pip install kubernetes"
             raise failed(Exit.FAILED, what, "--launcher kubernetes", remedy) from None
         try:
-            return connect(self.kubeconfig, self.pods.namespace)
+            return connect(self.kubeconfig, self.pods.namespace, self.pods.node_lease_namespace)
         except CannotConnect as error:
             raise self._no_cluster(error) from None
 
