@@ -120,6 +120,9 @@ def test_a_job_is_submitted_to_the_controllers_pod_and_completes_in_a_pod(
     assert pod["spec"]["serviceAccountName"] == "reshape"
     assert "leader, ready" in controller.reshape(pod, "status")
     running = submitted(controller, pod)
+    assert "begins at step 0" in controller.reshape(pod, "logs", "count")
+    port = controller.namespace.path("pods", pod["metadata"]["name"]) + ":7471/proxy"
+    assert "reshape_jobs{" in controller.api.text(f"{port}/metrics"), "a scrape needs no token"
     completes_unharmed(controller, followed(controller, pod), running)
 
 

@@ -68,7 +68,8 @@ def _rights(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
             where = f"namespace {settings.node_lease_namespace}"
         ok = cluster.may(right)
         remedy = "" if ok else "apply deploy/kubernetes.yaml with your namespace in it"
-        yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
+        of_nodes = " of nodes" if right.of_node_leases else ""
+        yield Finding(f"may {right.text}{of_nodes}", ok, f"in {where}: {right.why}", remedy)
 
 
 def _nodes(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:

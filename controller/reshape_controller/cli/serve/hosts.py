@@ -85,13 +85,14 @@ class Nodes:
 
     def __init__(self, launcher: KubernetesLauncher) -> None:
         self._launcher = launcher
+        self._has_id = False
 
     async def recovered(self, loop: Loop) -> None:
         accepted = loop.journal.marks.loss_accepted
         await refuse_pods(self._launcher, loop.engine.state, loss_accepted=accepted)
 
     async def add(self, loop: Loop) -> None:
-        self._launcher.take_nodes_as(await store_id(loop.store))
+        await self._take_nodes(loop)
         seen = [host for host in await self._launcher.hosts() if host.ready]
         for host in (host for host in seen if host.gpus):
             gpus = tuple(GpuId(name) for name in host.gpus)
@@ -100,8 +101,15 @@ class Nodes:
             log.warning("no-node-is-ready", remedy="see kubectl get nodes; ready nodes are added")
 
     async def watch(self, loop: Loop) -> None:
+        await self._take_nodes(loop)  # it may be the first to look at the nodes
         watch = HostWatch(self._launcher, self._launcher, loop.post, time.monotonic)
         await watch.watch(lambda: loop.engine.state)
+
+    async def _take_nodes(self, loop: Loop) -> None:
+        """Have the launcher use only nodes whose Lease this store holds."""
+        if not self._has_id:
+            self._launcher.take_nodes_as(await store_id(loop.store))
+            self._has_id = True
 
 
 async def store_id(store: Store) -> str:
