@@ -105,7 +105,7 @@ class RecordFields(BaseModel):
     )
     image: Text | None = Field(
         None,
-        pattern=r"^\S+$",
+        pattern=r"^[^\s\x00-\x1f\x7f]+$",
         description="container image, for launchers that run images",
         examples=["registry.example/team/resnet:1"],
     )

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from reshape_controller.access import token_file
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.rights import ROLES, Right
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
+from reshape_controller.core.errors import UnknownJob
+from reshape_controller.core.model import JobId
 from reshape_controller.http.app import ROUTES
 from reshape_controller.http.routes import OPERATIONS, rights_of
 from tests.support.http_bed import RECORD, TOKEN, Answer, Api, api
@@ -267,5 +272,69 @@ def test_a_header_gives_a_user_no_other_name(tmp_path: Path) -> None:
         await shared.it.ask("POST", path, token=bearer, Reshape_User="bob")
         history = (await shared.it.get(f"/v1/jobs/{shared.job}/history")).json["events"]
         assert any("cancelled by ada" in event["text"] for event in history)
+
+    run(tmp_path, test)
+
+
+def test_a_rotation_under_load_refuses_no_request(tmp_path: Path) -> None:
+    """Clients ask without a pause while the token is rotated, and change over at their own time."""
+    path = tmp_path / token_file.FILE_NAME
+    secrets = [token_file.new_token() for _ in range(4)]
+    digests = [digest(secret.encode()) for secret in secrets]
+    first = NamedToken("ada", Role.USER, digests[0], NOW_S)
+    token_file.edit(path, lambda file: file.created(first))
+    newest = 0
+
+    async def client(it: Api, codes: Counter[int], stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            mine = newest
+            for _ in range(3):
+                answer = await it.ask("GET", "/v1/whoami", token=secrets[mine])
+                codes[answer.code] += 1
+
+    async def inside() -> Counter[int]:
+        nonlocal newest
+        codes, stop = Counter[int](), asyncio.Event()
+        identities = Identities(lambda: TOKEN, token_file.follow(path))
+        async with api(tmp_path, identities=identities) as it:
+            clients = [asyncio.create_task(client(it, codes, stop)) for _ in range(8)]
+            for number in range(1, len(secrets)):
+                await asyncio.sleep(0.2)
+                change = partial(
+                    TokenFile.rotated,
+                    name="ada",
+                    sha256=digests[number],
+                    now_s=time.time(),
+                    overlap_s=60.0,
+                )
+                await asyncio.to_thread(token_file.edit, path, change)
+                newest = number
+            await asyncio.sleep(0.2)
+            stop.set()
+            await asyncio.gather(*clients)
+            token_file.edit(path, lambda file: file.revoked("ada"))
+            begin_s = time.monotonic()
+            assert (await it.ask("GET", "/v1/whoami", token=secrets[-1])).code == 401
+            assert time.monotonic() - begin_s < 1
+        return codes
+
+    codes = asyncio.run(inside())
+    assert set(codes) == {200}
+    assert codes[200] > 50
+
+
+def test_the_job_that_was_checked_is_the_one_that_changes(tmp_path: Path) -> None:
+    """The name in the path may belong to another user's job a moment later."""
+
+    async def test(shared: Shared) -> None:
+        asked: list[str] = []
+
+        async def cancel(key: str, user: str) -> JobId:
+            asked.append(key)
+            raise UnknownJob(key)
+
+        shared.it.context.control.cancel = cancel  # type: ignore[method-assign]
+        await shared.ask("owner", "POST", "/v1/jobs/job/cancel")
+        assert asked == [shared.job]
 
     run(tmp_path, test)

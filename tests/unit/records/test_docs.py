@@ -44,7 +44,9 @@ def test_every_field_of_a_job_can_be_written_and_has_rule_and_example() -> None:
     for name, entry in properties.items():
         assert entry["description"], name
         assert entry["examples"], name
-    spec_fields = set(JobSpec.__dataclass_fields__)
+    from_token = {"uid"}
+    assert not from_token & set(properties), "no record chooses the user of its processes"
+    spec_fields = set(JobSpec.__dataclass_fields__) - from_token
     renamed = {"length": "epochs", "memory_bytes": "resources", "cpus": "resources"}
     renamed |= {"standby": "handover", "overlap": "handover"}
     assert {renamed.get(field, field) for field in spec_fields} <= set(properties)
