@@ -29,7 +29,7 @@ from reshape_sidecar.contract import (
     ZYGOTE_GO,
 )
 from reshape_sidecar.hook import import_world, process_image
-from reshape_sidecar.hook.import_record import ModuleRecord
+from reshape_sidecar.hook.import_record import Records
 from reshape_sidecar.hook.import_replay import ImportReplay
 
 HIGH_DESCRIPTOR = 200
@@ -48,13 +48,14 @@ class World:
     """Whether the script runs under the hook; if not, it sees no module of it."""
     options: int
     """Words of the cold command before the program of the hook, or before the script."""
-    modules: frozenset[str]
-    """Modules that a cold start has before the script."""
     path: tuple[str, ...]
     finders: tuple[Any, ...]
     filters: tuple[Any, ...]
     oom_score: str | None
-    records: dict[str, ModuleRecord]
+    records: Records
+    absent: dict[str, Any]
+    """Modules that a cold start has not imported before its script, by name. The zygote hides them
+    before it forks."""
     imports: import_world.ImportWorld
 
 
@@ -174,11 +175,11 @@ def _take_place(order: Order, world: World, init: int, middle: int) -> None:
     warnings._filters_mutated()  # type: ignore[attr-defined]
     sys.meta_path[:] = world.finders
     random.seed()
-    if PYTORCH in sys.modules:
-        sys.modules[PYTORCH].default_generator.seed()
-    if "numpy.random" in sys.modules:
-        numpy = sys.modules["numpy"]
-        numpy.random.set_bit_generator(numpy.random.MT19937())
+    if PYTORCH in world.absent:
+        world.absent[PYTORCH].default_generator.seed()
+    if "numpy.random" in world.absent:
+        numpy_random = world.absent["numpy.random"]
+        numpy_random.set_bit_generator(numpy_random.MT19937())
 
 
 def _replay(order: Order, world: World, connection: Connection) -> None:
@@ -199,12 +200,8 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
             if world.framework == TENSORFLOW:
                 _set_logger()
 
-    replay = ImportReplay(world.records, check, done)
-    replay.begin(
-        name
-        for name in list(sys.modules)
-        if name not in world.modules and not name.startswith("_reshape_hook")
-    )
+    replay = ImportReplay(world.absent, world.records, check, done)
+    replay.begin()
     if not world.hooked:
         hook = [name for name in sys.modules if name.startswith("_reshape_hook")]
         process_image.keep([sys.modules.pop(name) for name in hook])

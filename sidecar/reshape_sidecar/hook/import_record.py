@@ -104,6 +104,28 @@ class ModuleRecord:
             self.steps.append(Import(name))
 
 
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of all modules, in few objects: a fork writes into the page of each object."""
+
+    imports: str
+    """A line for each module: its name, and those that its body imports if that is all it does."""
+    others: dict[str, tuple[Step, ...]]
+    """The steps of the other modules, by name."""
+
+
+def packed(modules: Iterable[str], records: Mapping[str, ModuleRecord]) -> Records:
+    """Return the records of ``modules``; one without a record imports nothing."""
+    lines, others = [], {}
+    for name in modules:
+        steps = records[name].steps if name in records else []
+        names = [step.name for step in steps if isinstance(step, Import)]
+        if len(names) < len(steps):
+            others[name] = tuple(steps)
+        lines.append(" ".join([name, *names]))
+    return Records("\n".join(lines), others)
+
+
 def records_of(imports: Mapping[str, Iterable[str]]) -> dict[str, ModuleRecord]:
     """Return records of modules that were imported before there was a recorder.
 

@@ -26,8 +26,8 @@ from reshape_sidecar.hook.import_record import (
     ExitHandler,
     Finder,
     Import,
-    ModuleRecord,
     RandomWords,
+    Records,
     Step,
     Variables,
     WarningFilters,
@@ -35,47 +35,59 @@ from reshape_sidecar.hook.import_record import (
 from reshape_sidecar.hook.imports import ImportWatch
 
 
+def hide(names: Iterable[str]) -> dict[str, Any]:
+    """Take the modules ``names`` out of ``sys.modules`` and out of their packages; return them.
+
+    Done before a fork: the fork then writes into none of the pages that this touches.
+    """
+    absent = {name: sys.modules.pop(name) for name in names}
+    for name, module in absent.items():
+        parent, _, child = name.rpartition(".")
+        holder = absent.get(parent, sys.modules.get(parent)) if parent else None
+        if type(holder) is ModuleType and vars(holder).get(child) is module:
+            del vars(holder)[child]
+    return absent
+
+
 class ImportReplay(MetaPathFinder):
-    """A finder for the modules in ``records``.
+    """A finder for hidden modules.
 
     ``check`` is called before each import by the script, with the module's name; ``done`` after it.
     """
 
     def __init__(
         self,
-        records: dict[str, ModuleRecord],
+        absent: dict[str, Any],
+        records: Records,
         check: Callable[[str], object] = lambda _: None,
         done: Callable[[], object] = lambda: None,
     ) -> None:
+        self._absent = absent
+        """What ``hide`` has returned; None in the place of a module that is back."""
         self._records = records
+        self._imports: dict[str, str] = {}
+        """Lines of the records, by module, of those that are not back yet; empty before the first.
+        """
         self._check = check
         self._done = done
-        self._absent: dict[str, Any] = {}
         self._busy = False
 
-    def begin(self, names: Iterable[str]) -> None:
-        """Take the modules ``names`` out of ``sys.modules``, and find them from now on."""
-        for name in names:
-            self._absent[name] = sys.modules.pop(name)
+    def begin(self) -> None:
+        """Find the hidden modules from now on."""
         process_image.keep(self._absent)
         atexit.register(self._end)  # the first that is registered is called last
-        for name, module in self._absent.items():
-            parent, _, child = name.rpartition(".")
-            holder = self._absent.get(parent, sys.modules.get(parent)) if parent else None
-            if type(holder) is ModuleType and vars(holder).get(child) is module:
-                del vars(holder)[child]
         sys.meta_path.insert(0, self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a spec that puts the module back; None if it does not wait to be imported."""
-        if fullname not in self._absent:
+        module = self._absent.get(fullname)
+        if module is None:
             return None
         if not self._busy:
             self._check(fullname)
-        loader = _ReplayLoader(self._absent[fullname], self.put_back)
-        return ModuleSpec(fullname, loader)
+        return ModuleSpec(fullname, _ReplayLoader(module, self.put_back))
 
     def _end(self) -> None:
         """Call the exit handlers of modules that the script has not imported.
@@ -83,20 +95,23 @@ class ImportReplay(MetaPathFinder):
         Their libraries are in this process all the same: that of h5py crashes at the end without.
         The handlers see their modules: those of PyTorch use them.
         """
-        sys.modules.update(self._absent)
-        for name in self._absent:
+        absent = {name: module for name, module in self._absent.items() if module is not None}
+        sys.modules.update(absent)
+        for name in absent:
             self._set_in_parent(name)
-        for name in reversed(list(self._absent)):
-            record = self._records.get(name)
-            for step in reversed(record.steps if record is not None else ()):
+        for name in reversed(list(absent)):
+            for step in reversed(self._records.others.get(name, ())):
                 if isinstance(step, ExitHandler):
                     with contextlib.suppress(Exception):
                         step.function(*step.arguments, **step.names)
-        for name in self._absent:
+        for name in absent:
             sys.modules.pop(name, None)
 
     def put_back(self, name: str) -> None:
         """Do the steps of the import of ``name``."""
+        if not self._imports:
+            lines = self._records.imports.split("\n")
+            self._imports = {line.partition(" ")[0]: line for line in lines}
         outermost, self._busy = not self._busy, True
         try:
             watched = {
@@ -111,19 +126,24 @@ class ImportReplay(MetaPathFinder):
                 self._busy = False
         if outermost:
             self._done()
-        if not self._absent and self in sys.meta_path:
+        if not self._imports and self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def _put_back(self, name: str, watched: set[str]) -> None:
-        sys.modules[name] = self._absent.pop(name)
-        record = self._records.get(name)
-        for step in record.steps if record is not None else ():
+        line = self._imports.pop(name)
+        name, *needed = line.split(" ")  # not the string of the zygote, whose page is shared
+        sys.modules[name] = self._absent[name]
+        self._absent[name] = None
+        steps = self._records.others.get(name)
+        if steps is None:
+            for one in needed:
+                self._import(one, watched)
+        for step in steps or ():
             if isinstance(step, Import):
                 self._import(step.name, watched)
             else:
                 do(step)
-        if record is not None:
-            sys.modules[name] = sys.modules.pop(name)  # the order of the import system
+        sys.modules[name] = sys.modules.pop(name)  # the order of the import system
         self._set_in_parent(name)
 
     def _set_in_parent(self, name: str) -> None:
@@ -133,12 +153,12 @@ class ImportReplay(MetaPathFinder):
             vars(holder).setdefault(child, sys.modules[name])
 
     def _import(self, name: str, watched: set[str]) -> None:
-        if name not in self._absent:
+        if name not in self._imports:
             return
         parent = name.rpartition(".")[0]
         if parent:
             self._import(parent, watched)
-            if name not in self._absent:
+            if name not in self._imports:
                 return
         if name in watched:
             importlib.import_module(name)

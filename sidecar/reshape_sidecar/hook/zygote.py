@@ -103,6 +103,7 @@ def prepare(program: Any, framework: Framework) -> Any:
 
     ``program``: ``run.py`` as a module.
     """
+    import gc  # noqa: F401 (for serve, which hides all modules)
     import warnings
 
     finders, path, filters = tuple(sys.meta_path), tuple(sys.path), tuple(warnings.filters)
@@ -146,47 +147,54 @@ def prepare(program: Any, framework: Framework) -> Any:
         recorder.own_variables(),
         surroundings.stamps(packages),
     )
-    records = {**recording.records_of(_first_imports.names), **recorder.modules}
     reason = check.tensorflow() if framework.hooked else check.pytorch()
     if reason is not None:
         raise Unfit(reason)
+    absent = [name for name in sys.modules if name not in process_modules]
+    absent = [name for name in absent if not name.startswith("_reshape_hook")]
+    records = {**recording.records_of(_first_imports.names), **recorder.modules}
     return child.World(
         framework.module,
         framework.hooked,
         sys.orig_argv.index(sys.argv[0]),
-        process_modules,
         path,
         finders,
         filters,
         score,
-        records,
+        recording.packed(absent, records),
+        dict.fromkeys(absent),
         imports,
     )
 
 
 def serve(control: Any, world: Any) -> list[str] | None:
-    """Fork at each order; return the arguments of a child, None once init is gone.
+    """Say ready and fork at each order; return the arguments of a child, None once init is gone.
 
     The first argument is the hook's program, or the script that runs without the hook.
     """
-    import socket
+    import gc
+    from socket import recv_fds, socket
 
     init = os.getppid()
+    become_cold_start = sys.modules[f"{HOOK}.fork_child"].become_cold_start
+    return_free_memory = sys.modules[f"{HOOK}.process_image"].return_free_memory
+    world.absent.update(sys.modules[f"{HOOK}.import_replay"].hide(list(world.absent)))
+    gc.collect()
+    gc.freeze()
+    return_free_memory()
+    control.sendall(b'{"ready": true}\n')
     while True:
-        text, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        text, descriptors, _, _ = recv_fds(control, 1, 2)
         if not text:
             return None
-        stream, standby = socket.socket(fileno=descriptors[0]), descriptors[1:]
+        stream, standby = socket(fileno=descriptors[0]), descriptors[1:]
         middle = os.fork()
         if middle == 0:
             middle = os.getpid()
             if os.fork():
                 os._exit(0)
             control.close()
-            fork_child = sys.modules[f"{HOOK}.fork_child"]
-            arguments: list[str] = fork_child.become_cold_start(
-                stream, world, init, middle, *standby
-            )
+            arguments: list[str] = become_cold_start(stream, world, init, middle, *standby)
             return arguments
         stream.close()
         for descriptor in standby:
@@ -207,16 +215,9 @@ def main(program: Any, framework: Framework) -> list[str] | None:
         with socket.socket(fileno=number) as control:
             control.sendall(json.dumps({"off": str(error)}).encode() + b"\n")
         return None
-    import gc
-    import json
     import socket
 
-    control = socket.socket(fileno=number)
-    gc.collect()
-    gc.freeze()
-    sys.modules[f"{HOOK}.process_image"].return_free_memory()
-    control.sendall(json.dumps({"ready": True}).encode() + b"\n")
-    return serve(control, world)
+    return serve(socket.socket(fileno=number), world)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ MODULES = {
 PROGRAM = """
 import atexit, json, os, random, sys, warnings
 sys.path.insert(0, sys.argv[3])
-from reshape_sidecar.hook.import_record import ImportRecorder
-from reshape_sidecar.hook.import_replay import ImportReplay
+from reshape_sidecar.hook.import_record import ImportRecorder, packed
+from reshape_sidecar.hook.import_replay import ImportReplay, hide
 from reshape_sidecar.hook.imports import ImportWatch
 
 before = set(sys.modules)
@@ -46,7 +46,8 @@ if sys.argv[1] == "again":
         recorder.import_later("pack.later", "pack")
     del os.environ["LOW"]
     warnings.filters[:] = filters
-    ImportReplay(recorder.modules).begin([name for name in sys.modules if name not in before])
+    absent = hide([name for name in sys.modules if name not in before])
+    ImportReplay(absent, packed(absent, recorder.modules)).begin()
 calls = []
 watch = ImportWatch()
 for name in ("low", "pack", "pack.extra", "top"):
