@@ -81,6 +81,8 @@ _SIDECAR: Route = (rf"/v1/sidecar/{_KEY}/([0-9]{{1,9}})", sidecar.SideCar)
 ROUTES: tuple[Route, ...] = (
     _SIDECAR,
     (r"/v1/jobs", jobs.Jobs),
+    (r"/v1/arrays", jobs.Arrays),
+    (r"/v1/trials", jobs.Trials),
     (rf"/v1/jobs/{_KEY}", jobs.OneJob),
     (rf"/v1/jobs/{_KEY}/({'|'.join(JOB_ACTIONS)})", jobs.JobAction),
     (rf"/v1/jobs/{_KEY}/pin", jobs.JobPin),

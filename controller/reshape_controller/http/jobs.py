@@ -5,26 +5,31 @@ Does: parse, call ``Control`` or the store, render. A request is answered after 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 
+from reshape_controller.access.rights import lists_all
 from reshape_controller.access.submission import owned
-from reshape_controller.core.model import JobState
+from reshape_controller.core.model import JobSpec, JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
 from reshape_controller.http.render import decision_view, job_view, jobs_in, public_view
 from reshape_controller.http.views import (
+    ArrayJobs,
     Decisions,
     EventView,
     History,
     JobPage,
     JobView,
 )
-from reshape_controller.records import from_json, from_yaml
+from reshape_controller.records import from_json, from_yaml, load_json, parse_record
+from reshape_controller.records.array import members
 from reshape_controller.store.protocol import JobRow
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARS_MAX = 200
+MEMBERS_AT_ONCE = 50
 NAME_PATTERN = r"[A-Za-z0-9._*?-]{1,128}"
 
 
@@ -46,6 +51,10 @@ class JobHandler(Handler):
         not_larger = control.why_not_larger(row.id) or None
         return replace(view, not_larger=not_larger, **vars(control.expectation(row.id)))
 
+    def owned(self, spec: JobSpec) -> JobSpec:
+        """Return a submitted record with its owner. Raises Denied."""
+        return owned(spec, self.identity, self.context.identities.uid_of, self.user())
+
 
 class Jobs(JobHandler):
     """POST a record (JSON, or YAML by content type); GET a page of jobs."""
@@ -53,8 +62,7 @@ class Jobs(JobHandler):
     async def post(self) -> None:
         kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip()
         parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
-        spec = parse(body_text(self.request.body))
-        spec = owned(spec, self.identity, self.context.identities.uid_of, self.user())
+        spec = self.owned(parse(body_text(self.request.body)))
         job = await self.context.control.submit(spec, self._key())
         self.set_header("Location", f"/v1/jobs/{job}")
         self.answer(self.view(await self.row(job)), 201)
@@ -95,6 +103,30 @@ class Jobs(JobHandler):
                 f"unknown job state {unknown[0]!r}", "query state", f"use one of {', '.join(known)}"
             )
         return tuple(known[name] for name in names)
+
+
+class Arrays(JobHandler):
+    """POST a record with ``array``: all of its members are submitted, or none."""
+
+    async def post(self) -> None:
+        record = load_json(body_text(self.request.body))
+        specs = []
+        for member in members(record if isinstance(record, dict) else {}):
+            specs.append(self.owned(parse_record(member)))
+            if len(specs) % MEMBERS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # the rest of the daemon goes on
+        self.answer(ArrayJobs(await self.context.control.submit_all(specs)), 201)
+
+
+class Trials(JobHandler):
+    """POST a record: what would happen if it were submitted."""
+
+    async def post(self) -> None:
+        spec = self.owned(from_json(body_text(self.request.body)))
+        found = await self.context.control.try_out(spec, self.context.clock.now_s())
+        if not lists_all(self.identity, self.context.identities.users_see_all):
+            found = replace(found, changes=())
+        self.answer(found)
 
 
 class OneJob(JobHandler):

@@ -12,6 +12,7 @@ from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
 from reshape_controller.http.usage import Usage
 from reshape_controller.http.views import HostView, JobView
+from reshape_controller.live.trial import Trial
 
 JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
 
@@ -34,6 +35,23 @@ OPERATIONS = (
         Right.LIST,
         views.JobPage,
         query=("limit", "after", "state", "user", "name"),
+    ),
+    Operation(
+        "post",
+        "/v1/arrays",
+        "Submit a job for each combination of the values of an array: all, or none",
+        Right.SUBMIT,
+        views.ArrayJobs,
+        body="a job record with array",
+        success=201,
+    ),
+    Operation(
+        "post",
+        "/v1/trials",
+        "Say what would happen to a record if it were submitted; nothing changes",
+        Right.SUBMIT,
+        Trial,
+        body="a job record",
     ),
     Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", Right.SEE_JOB, JobView),
     *(

@@ -216,6 +216,13 @@ class JobPage:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayJobs:
+    """Ids of the jobs of an array, in the order of its values."""
+
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     events: tuple[EventView, ...]
 

@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import growth
 from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
-from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, JobState
+from reshape_controller.core.limits import BATCH_BYTES_MAX
+from reshape_controller.core.model import (
+    FieldError,
+    GpuId,
+    GpuState,
+    HostId,
+    Job,
+    JobId,
+    JobSpec,
+    JobState,
+)
 from reshape_controller.core.starts import StartCount
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.expectation import Expectation, Expectations
 from reshape_controller.live.loop import Loop, Stopped
+from reshape_controller.live.trial import Trial, trial
 from reshape_controller.store.protocol import Store
 from reshape_profiles.schema import Profile
+from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed
 
 __all__ = ["Conflict", "Control", "NotReady", "Refused"]
@@ -98,8 +110,41 @@ class Control:
 
     async def _enter(self, job: JobId, spec: JobSpec) -> JobId:
         self._admission.admit(spec)
-        await self._commit(ev.JobSubmitted(job, spec), lambda: self._admission.entered(spec))
+        event = ev.JobSubmitted(job, spec)
+        await self._commit(event, on_settled=lambda: self._admission.entered(spec))
         return job
+
+    async def submit_all(self, specs: Sequence[JobSpec]) -> tuple[JobId, ...]:
+        """Accept all jobs of an array, or none; they are in the log when this returns. Raises
+        Refused, NotReady."""
+        admitted: list[JobSpec] = []
+
+        def settled() -> None:
+            for spec in admitted:
+                self._admission.entered(spec)
+
+        try:
+            for spec in specs:
+                self._admission.admit(spec)
+                admitted.append(spec)
+            jobs = [job_id(spec.name, secrets.token_hex(16)) for spec in specs]
+            events = [ev.JobSubmitted(job, spec) for job, spec in zip(jobs, specs, strict=True)]
+            size_bytes = sum(len(codec.dumps(event).encode()) for event in events)
+            if size_bytes > BATCH_BYTES_MAX:
+                what = f"its members have {size_bytes} bytes, more than {BATCH_BYTES_MAX}"
+                raise Refused((FieldError("array", what, "submit it in parts"),))
+        except Refused:
+            settled()
+            raise
+        await self._commit(*events, on_settled=settled)
+        return tuple(jobs)
+
+    async def try_out(self, spec: JobSpec, now_s: float) -> Trial:
+        """Say what would happen if the job were submitted now; nothing changes. Raises Refused."""
+        self._admission.admit(spec)
+        self._admission.entered(spec)
+        state, policy = self._loop.engine.state, self._loop.settings.policy
+        return await asyncio.to_thread(trial, state.dump(with_env=False), policy, spec, now_s)
 
     async def cancel(self, key: str, user: str) -> JobId:
         """Cancel a job by id or name. Raises UnknownJob, Conflict, NotReady."""
@@ -233,17 +278,19 @@ class Control:
             raise UnknownHost(f"unknown host {host!r} (known: {known})")
         return HostId(host)
 
-    async def _commit(self, event: ev.Event, on_settled: Callable[[], None] | None = None) -> None:
-        """Post an event and wait until it is in the log and readable. Raises NotReady.
+    async def _commit(
+        self, *events: ev.Event, on_settled: Callable[[], None] | None = None
+    ) -> None:
+        """Post events and wait until they are in the log and readable. Raises NotReady.
 
-        ``on_settled`` is called once the event is in the log or cannot get there any more; this
+        ``on_settled`` is called once they are in the log or cannot get there any more; this
         may be after NotReady was raised.
         """
         if self._loop.journal.problem:
             if on_settled is not None:
                 on_settled()
             raise NotReady(f"nothing was accepted; {self._loop.journal.problem}")
-        posted = asyncio.ensure_future(self._loop.commit(event))
+        posted = asyncio.ensure_future(self._loop.commit(*events))
         if on_settled is not None:
             posted.add_done_callback(lambda _: on_settled())
         try:

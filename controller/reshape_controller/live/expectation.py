@@ -48,12 +48,12 @@ class Expectations:
             return NOTHING
         stale = seq != self._seq and (time.monotonic() >= self._until_s or job not in self._jobs)
         if stale:
-            self._jobs = dict.fromkeys(state.jobs, NOTHING) | _forecast(engine.snapshot(), state)
+            self._jobs = dict.fromkeys(state.jobs, NOTHING) | forecast_of(engine.snapshot(), state)
             self._seq, self._until_s = seq, time.monotonic() + FRESH_S
         return self._jobs.get(job, NOTHING)
 
 
-def _forecast(snapshot: Snapshot, state: State) -> dict[JobId, Expectation]:
+def forecast_of(snapshot: Snapshot, state: State) -> dict[JobId, Expectation]:
     """Return the expectations of all queued and running jobs."""
     found = {job.id: Expectation(at) for at, job in enumerate(snapshot.queued, 1)}
     if not snapshot.hosts:

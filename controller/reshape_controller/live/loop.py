@@ -87,6 +87,9 @@ class _Entry:
     done: asyncio.Future[bool] | None
     """Answered after the append; None if no request waits for it."""
     size_bytes: int
+    rest: int = 0
+    """Number of entries after it that must be in the same append."""
+    rest_bytes: int = 0
 
 
 class TimedPlanner(Planner):
@@ -188,16 +191,21 @@ class Loop:
         self._queue.append(self._entry(event))
         self._wake.set()
 
-    async def commit(self, event: ev.Event) -> bool:
-        """Queue an event and wait until it is in the log; return whether the projections show it.
-        Raises Stopped, CannotTake."""
+    async def commit(self, *events: ev.Event) -> bool:
+        """Queue events and wait until they are in the log, in one append; return whether the
+        projections show them. They must not be beyond the bounds of a batch. Raises Stopped,
+        CannotTake."""
         if self.stopped.is_set():
             raise Stopped("the controller is stopping; nothing was accepted")
-        entry = self._entry(event)
-        entry.done = asyncio.get_running_loop().create_future()
-        self._queue.append(entry)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        entries = [self._entry(event) for event in events]
+        rest_bytes = 0
+        for rest, entry in enumerate(reversed(entries)):
+            entry.done, entry.rest, entry.rest_bytes = done, rest, rest_bytes
+            rest_bytes += entry.size_bytes
+        self._queue.extend(entries)
         self._wake.set()
-        return await entry.done
+        return await done
 
     def _entry(self, event: ev.Event) -> _Entry:
         return _Entry(event, None, len(codec.dumps(event).encode()))
@@ -233,8 +241,10 @@ class Loop:
     def _drain(self, now_s: float) -> tuple[_Entry, ...]:
         batch: list[_Entry] = []
         size_bytes = 0
-        while self._queue and len(batch) < BATCH_EVENTS_MAX:
-            if batch and size_bytes + self._queue[0].size_bytes > BATCH_BYTES_MAX:
+        while self._queue:
+            head = self._queue[0]
+            count, head_bytes = len(batch) + 1 + head.rest, head.size_bytes + head.rest_bytes
+            if batch and (count > BATCH_EVENTS_MAX or size_bytes + head_bytes > BATCH_BYTES_MAX):
                 break
             batch.append(self._queue.popleft())
             size_bytes += batch[-1].size_bytes

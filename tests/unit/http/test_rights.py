@@ -55,6 +55,8 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("post", "/v1/profiles"): OPERATORS,
     ("get", "/v1/timeline"): VIEWERS,
     ("get", "/v1/usage"): VIEWERS,
+    ("post", "/v1/arrays"): OWNERS | {"other"},
+    ("post", "/v1/trials"): OWNERS | {"other"},
     ("get", "/v1/state"): OPERATORS,
     ("get", "/v1/openapi.json"): VIEWERS,
     ("get", "/metrics"): VIEWERS | {"scraper"},

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from reshape_controller.core.model import JobSpec
-from reshape_controller.records import from_json, from_yaml, parse_record, record_schema
+from reshape_controller.records import from_json, from_yaml, load_yaml, parse_record, record_schema
 from reshape_controller.records.aliases import ALIASES, ASSIGNED
+from reshape_controller.records.array import members
 from reshape_controller.records.fields import NESTED, RecordFields
 from reshape_controller.records.tables import aliases_table, fields_table
 from reshape_sidecar.contract import RESERVED_PREFIXES
@@ -77,14 +78,19 @@ def test_the_examples_in_the_document_are_accepted(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "code"):
         (folder / "train.py").touch()
     blocks = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    smallest, full = (from_yaml(block, folder=tmp_path) for block in blocks)
+    assert len(blocks) == 3
+    smallest, full = (from_yaml(block, folder=tmp_path) for block in blocks[:2])
     assert smallest.code == str(tmp_path)
     assert full.code == str(tmp_path / "code")
     assert full.memory_bytes == 8 * 1024**3
     insert = re.search(r"VALUES \('submit', '(.*)'\);", DOCUMENT.read_text())
     assert insert is not None
     assert from_json(insert[1]).name == "mnist"
+    array = load_yaml(blocks[2], source="jobs.md")
+    assert isinstance(array, dict)
+    specs = [parse_record(member, folder=tmp_path) for member in members(array)]
+    assert [spec.name for spec in specs] == ["lr-0", "lr-1", "lr-2", "lr-3"]
+    assert specs[-1].command == ("python", "train.py", "--lr", "0.01")
 
 
 def test_the_document_names_every_reserved_prefix_and_every_assigned_column() -> None:

@@ -18,48 +18,134 @@ from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.jobs.following import exit_of, is_paused_for_error
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
-from reshape_controller.cli.output import emit, note
-from reshape_controller.cli.words import one_line, state_word
-from reshape_controller.http.views import JobView
+from reshape_controller.cli.output import Output, emit, note, write_text
+from reshape_controller.cli.words import duration, one_line, state_word
+from reshape_controller.core.explanation import gpus
+from reshape_controller.http.views import ArrayJobs, JobView
+from reshape_controller.live.trial import Trial
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
+from reshape_controller.records.array import ARRAY, members
+from reshape_controller.records.locations import resolved
 
 WAIT_POLL_S = 0.5
 
 
 def submit(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Job record (YAML or JSON); - reads stdin.")
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Job records (YAML or JSON); - reads stdin."),
     ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the job ends, and exit as it does.")
+        bool, typer.Option("--wait", help="Wait until the jobs end, and exit as they do.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be decided, and when it starts.")
     ] = False,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Submit a job record and print the job's id."""
+    """Submit job records and print the ids of the jobs.
+
+    Example: reshape submit train.yaml --wait
+    """
     config = settings(home, output)
-    record = read_record(file)
-    daemon = client(config)
+    records = [(file, read_record(file, arrays=True)) for file in files]
+    daemon, shown = client(config), form(config)
+    if dry_run:
+        for file, record in records:
+            _try_out(daemon, file, record, shown)
+        return
+    if len(records) == 1 and ARRAY not in records[0][1]:
+        _submit_one(daemon, *records[0], shown, wait=wait)
+        return
+    jobs: list[str] = []
+    for file, record in records:
+        found = _submitted(daemon, file, record)
+        jobs += found
+        if shown.for_people:
+            write_text("".join(f"{job}\n" for job in found))
+    if not shown.for_people:
+        emit(ArrayJobs(tuple(jobs)), shown, lambda: "")
+    if wait:
+        daemon.patience_s = PATIENCE_S
+        ended = [_until_ended(daemon, daemon.get(JobView, f"/v1/jobs/{job}")) for job in jobs]
+        _end_as([job for job in ended if job.state != "completed"])
+
+
+def _submitted(daemon: Client, file: str, record: Any) -> tuple[str, ...]:
+    """Submit a record; return the ids of its jobs. Raises CliError."""
+    try:
+        if ARRAY in record:
+            return daemon.post(ArrayJobs, "/v1/arrays", record).jobs
+        return (daemon.post(JobView, "/v1/jobs", record).id,)
+    except RecordRejected as error:
+        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
+
+
+def _submit_one(daemon: Client, file: str, record: Any, shown: Output, *, wait: bool) -> None:
     try:
         job = daemon.post(JobView, "/v1/jobs", record)
     except RecordRejected as error:
         raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
-    if form(config).for_people:
+    if shown.for_people:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
         daemon.patience_s = PATIENCE_S
         job = _until_ended(daemon, job)
-    emit(job, form(config), lambda: job.id)
+    emit(job, shown, lambda: job.id)
     if wait and job.state != "completed":
-        what = f"{job.id} is {state_word(job.state)}: {one_line(job.reason)}"
-        raise failed(exit_of(job), what, job.log_folder or job.id, _after_failure(job))
+        _end_as([job])
 
 
-def read_record(file: str) -> Any:
+def _end_as(jobs: list[JobView]) -> None:
+    """End with the code of the first of the jobs, which did not complete, and name each."""
+    if not jobs:
+        return
+    problems = [
+        Problem(
+            f"{job.id} is {state_word(job.state)}: {one_line(job.reason)}",
+            job.log_folder or job.id,
+            _after_failure(job),
+        )
+        for job in jobs
+    ]
+    raise CliError(exit_of(jobs[0]), *problems)
+
+
+def _try_out(daemon: Client, file: str, record: Any, shown: Output) -> None:
+    """Show what would be decided about a record; of an array, about its first member."""
+    if ARRAY in record:
+        record = members(record)[0]
+    try:
+        found = daemon.post(Trial, "/v1/trials", record)
+    except RecordRejected as error:
+        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
+    emit(found, shown, lambda: trial_text(found, daemon.now_s))
+
+
+def trial_text(found: Trial, now_s: float) -> str:
+    """Return what would be decided about a record, in lines."""
+    lines = [f"{found.name} would wait: {one_line(found.reason)}"]
+    if found.starts:
+        where = f"{gpus(found.size)} of {found.host}"
+        lines = [f"{found.name} would start at once on {where}: {one_line(found.reason)}"]
+    for change in found.changes:
+        to = gpus(change.size_after) if change.size_after else "the queue (preempted)"
+        lines.append(f"  {change.name}: {gpus(change.size_before)} to {to}")
+    if found.position is not None:
+        lines.append(f"  place in the queue: {found.position}")
+    if found.predicted_start_at_s is not None and not found.starts:
+        lines.append(f"  predicted start: in {duration(found.predicted_start_at_s - now_s)}")
+    if found.predicted_end_at_s is not None:
+        lines.append(f"  predicted end: in {duration(found.predicted_end_at_s - now_s)}")
+    return "\n".join(lines)
+
+
+def read_record(file: str, *, arrays: bool = False) -> Any:
     """Return a valid job record as plain values, with absolute folders.
 
-    Raises CliError (rejected).
+    ``arrays``: it may stand for several jobs. Raises CliError (rejected).
     """
     source = "stdin" if file == "-" else file
     try:
@@ -77,12 +163,30 @@ def read_record(file: str) -> Any:
     folder = Path.cwd() if file == "-" else Path(file).absolute().parent
     try:
         value = load_yaml(text, source=source)
+        if arrays and isinstance(value, dict) and ARRAY in value:
+            return _array(value, folder)
         spec = parse_record(value, folder=folder)
     except RecordInvalid as error:
         found = [Problem(e.message, e.path, e.hint) for e in error.errors]
         raise CliError(Exit.REJECTED, *(_in_file(file, problem) for problem in found)) from None
     fields, _ = canonical(cast(dict[object, object], value))
     return {**fields, "code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
+
+
+def _array(value: dict[object, object], folder: Path) -> Any:
+    """Return a record with ``array``; all its members are valid. Raises RecordInvalid."""
+    rest = {key: each for key, each in value.items() if key != ARRAY}
+    fields, _ = canonical(rest)
+    specs = [parse_record(each, folder=folder) for each in members({**fields, **_axes(value)})]
+    places = {"code": specs[0].code, "dataset": specs[0].dataset}
+    checkpoints = fields.get("checkpoints")
+    if isinstance(checkpoints, str):
+        places["checkpoints"] = resolved(checkpoints, folder)
+    return {**fields, **places, **_axes(value)}
+
+
+def _axes(value: dict[object, object]) -> dict[str, object]:
+    return {ARRAY: value[ARRAY]}
 
 
 def _in_file(file: str, problem: Problem) -> Problem:
