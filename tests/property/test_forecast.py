@@ -25,14 +25,21 @@ from reshape_controller.scheduling.evaluation import (
 )
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.rules import V1, Rules
+from reshape_controller.scheduling.rules import V1, Objective, Rules
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
 from tests.support.gate import examples
 
 HEAD_MAX = st.sampled_from([1, 3, 64])
 """How many queued jobs are list-scheduled; the others count as an area."""
-RULES = st.sampled_from([V1, Rules(moves_to_any_size=True)])
+RULES = st.sampled_from(
+    [
+        V1,
+        Rules(moves_to_any_size=True),
+        Rules(moves_to_any_size=True, lends=True),
+        Rules(moves_to_any_size=True, lends=True, objective=Objective.SUM),
+    ]
+)
 
 
 def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
@@ -132,7 +139,7 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue
-        reference = Reference(snapshot, newcomer.id, head_max)
+        reference = Reference(snapshot, newcomer.id, head_max, rules)
         outlook = forecast.outlook(newcomer)
         assert outlook.without_change() == reference.evaluate(())
         donors = legal_moves.donors(snapshot)
@@ -161,7 +168,7 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
         assert {*(rank.targets for rank in ranked), *pending} == set(single)
         assert all(rank[:2] < outlook.without_change() for rank in options.worthwhile)
     grown = forecast.outlook()
-    reference = Reference(snapshot, None, head_max)
+    reference = Reference(snapshot, None, head_max, rules)
     for option in candidates.growths(forecast, hosts):
         assert grown.evaluate(option.ends, option.changes) == reference.evaluate(targets_of(option))
     options = evaluate_growths(

@@ -7,6 +7,7 @@ from nothing and slowly; tests compare the forecast with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.rules import V1, Objective, Rules
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import Progress
 
@@ -148,8 +150,13 @@ class Reference:
     """The definition, computed from nothing for every option. Times are milliseconds."""
 
     def __init__(
-        self, snapshot: Snapshot, newcomer: JobId | None = None, head_max: int = 64
+        self,
+        snapshot: Snapshot,
+        newcomer: JobId | None = None,
+        head_max: int = 64,
+        rules: Rules = V1,
     ) -> None:
+        self.rules = rules
         self.snapshot = snapshot
         self.predictor = Predictor(snapshot)
         self.newcomer = newcomer
@@ -165,12 +172,14 @@ class Reference:
         return usable and any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
 
     def evaluate(self, targets: Sequence[Target]) -> tuple[int, int]:
-        """Return makespan and sum of completion times if ``targets`` are done."""
+        """Return makespan and sum of completion times if ``targets`` are done, in the order of the
+        objective."""
         wanted = {target.job: target for target in targets}
         kinds = {host.id: host.gpu_type for host in self.snapshot.hosts}
         free: dict[HostId, list[int]] = {host.id: [] for host in self.snapshot.hosts}
         ends: list[int] = []
-        release_s = 0.0
+        release_s = max([0.0, *(self.predictor.release_s(job) for job in self._shrinks(wanted))])
+        newcomer_end, lent = self._newcomer_end(wanted, kinds, release_s), 0
         for job in self.snapshot.running:
             target = wanted.get(job.id)
             if target is None:
@@ -182,8 +191,10 @@ class Reference:
                 then = self.predictor.reshaped(job, kind, target.size, moves=moves)
                 end = round(then.total_s * 1000)
                 host, size = target.host, target.size
-                if target.size < job.size:
-                    release_s = max(release_s, self.predictor.release_s(job))
+                lent_end = self._lent_end(job, target, newcomer_end)
+                if not moves and lent_end < end:
+                    given = min(job.size - target.size, self._newcomer_size(wanted))
+                    end, size, lent = int(lent_end), target.size + given, lent + given
                 if moves and job.host in free:
                     free[job.host] += [round(self.predictor.release_s(job) * 1000)] * job.size
             ends.append(end)
@@ -191,12 +202,8 @@ class Reference:
                 free[host] += [end] * size
         start = wanted.get(self.newcomer) if self.newcomer is not None else None
         if start is not None:
-            newcomer = next(job for job in self.snapshot.queued if job.id == self.newcomer)
-            kind = kinds[start.host]
-            incoming = self.predictor.incoming(newcomer, kind, start.size, release_s)
-            end = round(incoming.total_s * 1000)
-            ends.append(end)
-            free[start.host] += [end] * start.size
+            ends.append(newcomer_end)
+            free[start.host] += [newcomer_end] * (start.size - lent)
             released = sum(
                 job.size - wanted[job.id].size for job in self.snapshot.running if job.id in wanted
             )
@@ -210,7 +217,45 @@ class Reference:
         gpus = [time for times in free.values() for time in times]
         area = sum(self._area(job) for job in self.tail)
         level = -(-(sum(gpus) + area) // len(gpus)) if gpus else 0
-        return max([*ends, level if area else 0]), sum(ends)
+        makespan, total = max([*ends, level if area else 0]), sum(ends)
+        return (
+            (makespan, total) if self.rules.objective is Objective.MAKESPAN else (total, makespan)
+        )
+
+    def _shrinks(self, wanted: Mapping[JobId, Target]) -> list[JobView]:
+        return [
+            job
+            for job in self.snapshot.running
+            if job.id in wanted
+            and wanted[job.id].host == job.host
+            and wanted[job.id].size < job.size
+        ]
+
+    def _newcomer_size(self, wanted: Mapping[JobId, Target]) -> int:
+        return wanted[self.newcomer].size if self.newcomer is not None else 0
+
+    def _newcomer_end(
+        self, wanted: Mapping[JobId, Target], kinds: Mapping[HostId, str], release_s: float
+    ) -> int:
+        start = wanted.get(self.newcomer) if self.newcomer is not None else None
+        if start is None:
+            return 0
+        newcomer = next(job for job in self.snapshot.queued if job.id == self.newcomer)
+        incoming = self.predictor.incoming(newcomer, kinds[start.host], start.size, release_s)
+        return round(incoming.total_s * 1000)
+
+    def _lent_end(self, job: JobView, target: Target, newcomer_end: int) -> float:
+        """When a donor ends that gets its GPUs back after the newcomer: it trains on at its smaller
+        size from a reshape to the newcomer's end, and at its old one after another reshape."""
+        kept_s = self.predictor.reshaped(job, job.gpu_type, target.size).total_s
+        is_shrink = job in self._shrinks({job.id: target})
+        if not self.rules.lends or not is_shrink or job.loses or newcomer_end >= kept_s * 1000:
+            return math.inf
+        reshape_ms = round(self.predictor.reshape_s(job) * 1000)
+        before_ms = round(self.predictor.unchanged(job).total_s * 1000)
+        stay_ms = max(0, newcomer_end - reshape_ms)
+        steps_s = [self.predictor.step_s(job, job.gpu_type, n) for n in (job.size, target.size)]
+        return before_ms + 2 * reshape_ms + round(stay_ms * (1.0 - steps_s[0] / steps_s[1]))
 
     def _schedule(self, job: JobView, free: dict[HostId, list[int]]) -> int:
         size = min(job.sizes)

@@ -161,7 +161,8 @@ def explain_text(
 
 
 def tie_break_of(plan: Plan) -> str:
-    """Return which rule chose among the options with the best makespan; empty without a tie."""
+    """Return which rule chose among the options with the best makespan, or against it; empty if
+    the makespan alone decided."""
     if plan.chosen is None:
         return ""
     chosen = plan.options[plan.chosen]
@@ -173,7 +174,19 @@ def tie_break_of(plan: Plan) -> str:
         and chosen.makespan_s is not None
         and option.makespan_s == chosen.makespan_s
     ]
-    if not tied or chosen.completion_sum_s is None:
+    if chosen.makespan_s is None or chosen.completion_sum_s is None:
+        return ""
+    sooner = [
+        option
+        for option in others
+        if option.targets
+        and not option.refused
+        and option.makespan_s is not None
+        and option.makespan_s < chosen.makespan_s
+    ]
+    if sooner:
+        return f"the smallest sum of completion times decided; {len(sooner)} have a lower makespan"
+    if not tied:
         return ""
     count = f"{len(tied) + 1} options have this makespan"
     equal = [option for option in tied if option.completion_sum_s == chosen.completion_sum_s]

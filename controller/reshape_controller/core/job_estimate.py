@@ -81,12 +81,18 @@ class JobEstimate:
     """Shortest iteration (seconds) that the job could have, by the smallest size, and the largest
     one on each GPU type, that it could get."""
 
+    best_step_s: float = 0.0
+    """Shortest iteration (seconds) of a queued job at any size on any host of ``best_among``."""
+    best_among: tuple[tuple[str, int], ...] = ()
+    """The GPU types, each with the GPUs of its largest host, to which ``best_step_s`` refers."""
+
     def reset(
         self, book: ProfileBook, answers: Answers, job_type: str | None, start: StartKind
     ) -> None:
         """Forget every figure, because the type's speeds or lengths are others now."""
         self.set_costs(book, answers, job_type, start)
         self.trains = self.own_end = False
+        self.best_among = ()
         for figures in (self.step_times_s, self.train_times_s, self.min_step_s):
             if figures:
                 figures.clear()

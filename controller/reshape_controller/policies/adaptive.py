@@ -6,9 +6,42 @@ docs/decisions/0010 and 0110 have the reasons.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.scheduling.decision import Decision
-from reshape_controller.scheduling.rules import COOL_DOWN, GAIN, MAX_WAIT_S, Rules
+from reshape_controller.scheduling.rules import (
+    COOL_DOWN,
+    GAIN,
+    MAX_WAIT_S,
+    Objective,
+    QueueOrder,
+    Rules,
+)
+
+MAKESPAN = Rules(
+    moves_to_any_size=True,
+    objective=Objective.MAKESPAN,
+    queue_order=QueueOrder.RATIO,
+    critical_first=True,
+    lends=True,
+    guard_lengths=2.0,
+)
+OBJECTIVES = {
+    "makespan": MAKESPAN,
+    "balanced": replace(MAKESPAN, objective=Objective.SUM),
+    "jct": replace(
+        MAKESPAN,
+        objective=Objective.SUM,
+        queue_order=QueueOrder.SHORTEST,
+        critical_first=False,
+        guard_lengths=4.0,
+    ),
+}
+"""The rules by the name of the objective."""
+OBJECTIVE = "balanced"
+"""The default objective."""
 
 
 class Adaptive:
@@ -22,22 +55,34 @@ class Adaptive:
         gain: float | str = GAIN,
         cool_down: float | str = COOL_DOWN,
         max_wait_s: float | str = MAX_WAIT_S,
+        objective: str = OBJECTIVE,
     ) -> None:
-        """Settings are numbers, or the text of one. Raises ValueError."""
-        self.rules = Rules(float(gain), float(cool_down), float(max_wait_s), moves_to_any_size=True)
-        self.name = name_of("adaptive", self.rules)
+        """Settings are numbers, or the text of one; ``objective``: a key of ``OBJECTIVES``. Raises
+        ValueError."""
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective is {objective!r}; use one of {', '.join(OBJECTIVES)}")
+        self.rules = replace(
+            OBJECTIVES[objective],
+            gain=float(gain),
+            cool_down=float(cool_down),
+            max_wait_s=float(max_wait_s),
+        )
+        others = [] if objective == OBJECTIVE else [f"objective={objective}"]
+        self.name = name_of("adaptive", self.rules, others)
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         return Decision(self.rules, snapshot).make()
 
 
-def name_of(name: str, rules: Rules) -> str:
-    """Return the name of a policy, with its settings that are not the default."""
+def name_of(name: str, rules: Rules, others: Sequence[str] = ()) -> str:
+    """Return the name of a policy, with its settings that are not the default; ``others``: further
+    ones, as text."""
     usual = {"gain": GAIN, "cool_down": COOL_DOWN, "max_wait_s": MAX_WAIT_S}
     changed = [
         f"{setting}={getattr(rules, setting):.12g}"
         for setting, value in usual.items()
         if getattr(rules, setting) != value
     ]
+    changed += others
     return ":".join([name, ",".join(changed)] if changed else [name])

@@ -7,8 +7,9 @@ that saves enough; tests compare both with every option. It evaluates no option.
 Why one comparison can reject a class of donors. A job with ``r`` seconds of training left whose
 steps take ``s`` times longer on fewer GPUs loses ``r * s`` seconds and the costs of a reshape. The
 class uses the smallest ``s`` of its jobs' smaller sizes, so the loss is never overestimated, and
-grows with ``r``. So do the job's end and what its reshape has to save. If the job that ends its
-training first fails the bound, all jobs of the class fail it.
+grows with ``r``; if a donor gets its GPUs back, it is at most the loss of the newcomer's stay. So
+do the job's end and what its reshape has to save. If the job that ends its training first fails the
+bound, all jobs of the class fail it.
 
 Why a job that failed the bound on growth stays out while it trains. Growth saves ``r * f`` seconds,
 less the costs of a reshape, if the iterations get shorter by the part ``f``; the bound takes the
@@ -37,7 +38,7 @@ from reshape_controller.scheduling.cluster_index import (
 )
 from reshape_controller.scheduling.donors import Donors, Exclusions
 from reshape_controller.scheduling.forecast import Outlook
-from reshape_controller.scheduling.predictor import Predictor, to_ms
+from reshape_controller.scheduling.predictor import Predictor, lent_loss_ms, to_ms
 from reshape_controller.scheduling.rules import V1, Rules
 
 ROUNDING_MS = 6
@@ -62,6 +63,9 @@ class MaxGain(NamedTuple):
     """Until then other queued jobs have use for GPUs that become free."""
     makespan_ms: int
     """Saved in the makespan."""
+    stay_ms: int
+    """When the newcomer will have left at the earliest, if its donor gets the GPUs back then;
+    negative if a donor gets none back."""
 
 
 class Threshold(NamedTuple):
@@ -114,13 +118,13 @@ class DonorBounds:
         min_saving = self._min_saving_ms(end)
         if min_saving <= gain.makespan_ms:
             return True
-        return self._min_loss_ms(entry, slowdown) + min_saving <= gain.total_ms
+        return self._min_loss_ms(entry, slowdown, gain.stay_ms) + min_saving <= gain.total_ms
 
     def find(
         self, outlook: Outlook, newcomer: JobView, hosts: list[HostView], baseline: tuple[int, int]
     ) -> DonorSearch:
         """Find the donors on ``hosts`` whose options for a newcomer may save enough against
-        ``baseline``, a makespan and a sum of completion times (ms).
+        ``baseline``, the figures of the objective (ms).
 
         An option that does not change the schedule of the queue saves what it saves the newcomer,
         less the donor's loss. The bound relies on that. Where it may not hold, every donor is a
@@ -134,16 +138,14 @@ class DonorBounds:
         beside_idle, exclusions = donors.split_of_all if any_host else donors.split_by_idle(hosts)
         search.candidates += beside_idle
         gains = _MaxGains(outlook, newcomer, donors.min_release_s, baseline)
-        for job_class, slowdown, lowest in self._classes:
+        for job_class, slowdown in self._classes:
             if job_class.releases[0] < newcomer.sizes[0]:
                 continue
             gain = gains.of(job_class.release_key)
             if gain is None:
                 search.candidates += exclusions.rest_of(job_class)
                 continue
-            candidates: list[JobView] = []
-            if lowest.is_met_by(gain):
-                candidates = self._candidates(job_class, slowdown, gain, exclusions)
+            candidates = self._candidates(job_class, slowdown, gain, exclusions)
             search.candidates += candidates
             search.pruned_count += exclusions.count_rest_of(job_class) - len(candidates)
             if forecast.snapshot.explain:
@@ -151,16 +153,13 @@ class DonorBounds:
         return search
 
     @cached_property
-    def _classes(self) -> list[tuple[RunningClass, float, Threshold]]:
-        """The classes whose jobs can release GPUs, each with its least slowdown and the threshold
-        of its first job, which is the lowest."""
-        classes: list[tuple[RunningClass, float, Threshold]] = []
-        for job_class in self._forecast.running_index.classes.values():
-            if job_class.releases:
-                slowdown = self._least_slowdown(job_class)
-                lowest = self._threshold(job_class.entries[0][2], slowdown)
-                classes.append((job_class, slowdown, lowest))
-        return classes
+    def _classes(self) -> list[tuple[RunningClass, float]]:
+        """The classes whose jobs can release GPUs, each with its least slowdown."""
+        return [
+            (job_class, self._least_slowdown(job_class))
+            for job_class in self._forecast.running_index.classes.values()
+            if job_class.releases
+        ]
 
     def _least_slowdown(self, job_class: RunningClass) -> float:
         """By what part an iteration gets longer for each job of a class, at least; negative if
@@ -200,23 +199,28 @@ class DonorBounds:
         pruned: list[tuple[int, JobView]] = []
         for _, job_id, entry in job_class.entries:
             own = entry.min_slowdown if job_class.own_speeds else slowdown
-            threshold = self._threshold(entry, own)
+            threshold = self._threshold(entry, own, gain.stay_ms)
             if job_id not in exclusions.job_ids and not threshold.is_met_by(gain):
                 pruned.append((threshold.min_total_ms, entry.job))
         return pruned
 
-    def _threshold(self, entry: RunningEntry, slowdown: float) -> Threshold:
+    def _threshold(self, entry: RunningEntry, slowdown: float, stay_ms: int) -> Threshold:
         end = entry.end_from_now_ms(self._now_ms)
         min_saving = self._min_saving_ms(end)
-        return Threshold(end, min_saving, self._min_loss_ms(entry, slowdown) + min_saving)
+        return Threshold(end, min_saving, self._min_loss_ms(entry, slowdown, stay_ms) + min_saving)
 
-    def _min_loss_ms(self, entry: RunningEntry, slowdown: float) -> int:
-        """What a job loses at least if its iterations get longer by the part ``slowdown``."""
+    def _min_loss_ms(self, entry: RunningEntry, slowdown: float, stay_ms: int) -> int:
+        """What a job loses at least if its iterations get longer by the part ``slowdown``, for good
+        or (unless negative) for ``stay_ms``."""
         if slowdown < 0.0:
             return UNKNOWN_LOSS_MS
         train_s = entry.train_end_s - self._now_s
         loss_s = train_s * slowdown if train_s > 0.0 else 0.0
-        return int((loss_s + entry.in_place_s) * 1000.0) - ROUNDING_MS
+        loss_ms = int((loss_s + entry.in_place_s) * 1000.0)
+        if stay_ms >= 0:
+            lost_part = slowdown / (1.0 + slowdown)
+            loss_ms = min(loss_ms, lent_loss_ms(to_ms(entry.in_place_s), lost_part, stay_ms))
+        return loss_ms - ROUNDING_MS
 
 
 class _MaxGains:
@@ -232,9 +236,10 @@ class _MaxGains:
         forecast, queue = outlook.forecast, outlook.if_started
         self._outlook, self._newcomer = outlook, newcomer
         self._min_release_s = min_release_s
-        self._makespan_gain = baseline[0] - max(queue.last_ms, forecast.latest[0][0])
+        makespan, total = forecast.rules.objective.in_order(*baseline)
+        self._makespan_gain = makespan - max(queue.last_ms, forecast.latest[0][0])
         """An upper bound on how much the makespan falls."""
-        self._total_if_waiting = baseline[1] - forecast.ends_sum_ms - queue.sum_ms
+        self._total_if_waiting = total - forecast.ends_sum_ms - queue.sum_ms
         """The completion time of the newcomer if it waits, with what that costs other jobs (ms)."""
         self._gains: dict[tuple[int, tuple[int, ...]], MaxGain | None] = {}
         self._queue_limits = [-1] * len(forecast.types)
@@ -263,7 +268,8 @@ class _MaxGains:
         end = to_ms(shortest_s + self._min_release_s) - ROUNDING_MS
         if end <= queue_limit:
             return None
-        return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain)
+        stay = end if forecast.rules.lends else -1
+        return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain, stay)
 
 
 class GrowthBounds:

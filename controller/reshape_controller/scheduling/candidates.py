@@ -22,13 +22,13 @@ from reshape_controller.scheduling.rules import Rules
 
 
 class RankedOption(NamedTuple):
-    """An evaluated option. It is better than those that sort behind it: the makespan decides, then
-    the sum of completion times. The other fields break ties: fewer GPUs moved, then ids and
-    sizes."""
+    """An evaluated option. It is better than those that sort behind it. The other fields break
+    ties: fewer GPUs moved, then ids and sizes."""
 
-    makespan_ms: int
-    total_ms: int
-    """The sum of completion times."""
+    first_ms: int
+    """The figure that decides: by the objective the makespan or the sum of completion times."""
+    second_ms: int
+    """The other one of these two figures."""
     moved: int
     """The number of GPUs that change hands."""
     job: JobId
@@ -67,11 +67,11 @@ class Candidate:
         """The running jobs that the option reshapes: its donors, or the job that grows or moves."""
         return [donor for donor, _ in self.shrinks] or [self.job]
 
-    def ranked(self, makespan_ms: int, total_ms: int) -> RankedOption:
+    def ranked(self, first_ms: int, second_ms: int) -> RankedOption:
         """Return the option with the result of its evaluation."""
         shrinks = tuple((donor.id, keeps) for donor, keeps in self.shrinks)
         return RankedOption(
-            makespan_ms, total_ms, self.moved, self.job.id, self.size, self.host, shrinks
+            first_ms, second_ms, self.moved, self.job.id, self.size, self.host, shrinks
         )
 
 
@@ -134,12 +134,14 @@ def shrink(
     releases and the newcomer does not take become idle."""
     predictor, gpu_type = forecast.predictor, host.gpu_type
     donor_end_before = forecast.end_ms(donor)
-    donor_end = to_ms(predictor.reshaped_by_size_s(donor, gpu_type)[keeps])
     release_s = predictor.release_s(donor)
     end = to_ms(predictor.incoming_s(newcomer, gpu_type, size) + release_s)
+    donor_end, returns = donor_end_ms(forecast, donor, keeps, end)
     released = donor.size - keeps
     removed = (0,) * (size - released) + (donor_end_before,) * donor.size
-    added = (donor_end,) * keeps + (end,) * size + (to_ms(release_s),) * (released - size)
+    returned = min(size, released) if returns else 0
+    added = (donor_end,) * (keeps + returned) + (end,) * (size - returned)
+    added += (to_ms(release_s),) * (released - size)
     return Candidate(
         newcomer,
         size,
@@ -151,38 +153,47 @@ def shrink(
     )
 
 
+def donor_end_ms(
+    forecast: Forecast, donor: JobView, keeps: int, newcomer_end: int
+) -> tuple[int, bool]:
+    """Return when a donor will have left that keeps so many GPUs, and whether it gets the others
+    back once the newcomer has ended (``Rules.lends``)."""
+    predictor = forecast.predictor
+    end = to_ms(predictor.reshaped_by_size_s(donor, donor.gpu_type)[keeps])
+    if not forecast.rules.lends or donor.loses or newcomer_end >= end:
+        return end, False
+    lent_end = predictor.lent_end_ms(donor, keeps, forecast.end_ms(donor), newcomer_end)
+    return (lent_end, True) if lent_end < end else (end, False)
+
+
 def multi_donor_starts(
     forecast: Forecast,
     newcomer: JobView,
     hosts: list[HostView],
     donors: dict[HostId, list[JobView]],
 ) -> Iterator[Candidate]:
-    """Yield the starts at the smallest size on GPUs of as many donors of a host as it takes: those
-    that end last first, each at the smallest size by which it does not release too much."""
-    size = min(newcomer.sizes)
+    """Yield the starts at the smallest size on GPUs of as many donors of a host as it takes."""
+    size, choose = min(newcomer.sizes), _cheapest if forecast.rules.lends else _last_to_end
     predictor = forecast.predictor
     for host in hosts:
         on_host = donors.get(host.id, [])
         if len(on_host) < 2:
             continue
-        missing, shrinks = size - host.idle, []
-        for donor in sorted(on_host, key=lambda job: (-forecast.end_ms(job), job.id)):
-            sizes = [keeps for keeps in donor.sizes if 0 < donor.size - keeps <= missing]
-            if missing <= 0 or not sizes:
-                continue
-            keeps = min(sizes)
-            shrinks.append((donor, keeps))
-            missing -= donor.size - keeps
-        if missing > 0 or len(shrinks) < 2:
+        alone_ms = to_ms(predictor.incoming_s(newcomer, host.gpu_type, size))
+        shrinks = choose(forecast, on_host, size - host.idle, alone_ms)
+        if len(shrinks) < 2:
             continue
         release_s = max(predictor.release_s(donor) for donor, _ in shrinks)
         end = to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + release_s)
-        ends, removed, added = [(newcomer, end)], (0,) * min(host.idle, size), (end,) * size
+        ends, removed, freed_at_end = [(newcomer, end)], (0,) * min(host.idle, size), size
+        added: tuple[int, ...] = ()
         for donor, keeps in shrinks:
-            donor_end = to_ms(predictor.reshaped_by_size_s(donor, host.gpu_type)[keeps])
+            donor_end, returns = donor_end_ms(forecast, donor, keeps, end)
             ends.append((donor, donor_end))
             removed += (forecast.end_ms(donor),) * donor.size
-            added += (donor_end,) * keeps
+            added += (donor_end,) * (donor.size if returns else keeps)
+            freed_at_end -= donor.size - keeps if returns else 0
+        added += (end,) * freed_at_end
         yield Candidate(
             newcomer,
             size,
@@ -192,6 +203,49 @@ def multi_donor_starts(
             ((forecast.numbers[host.id], removed, added),),
             moved=size,
         )
+
+
+def _last_to_end(
+    forecast: Forecast, donors: list[JobView], missing: int, alone_ms: int
+) -> list[tuple[JobView, int]]:
+    """Return the donors that end last, each with the smallest size by which it does not release too
+    much; none if they do not release enough."""
+    shrinks = []
+    for donor in sorted(donors, key=lambda job: (-forecast.end_ms(job), job.id)):
+        sizes = [keeps for keeps in donor.sizes if 0 < donor.size - keeps <= missing]
+        if missing > 0 and sizes:
+            keeps = min(sizes)
+            shrinks.append((donor, keeps))
+            missing -= donor.size - keeps
+    return shrinks if missing <= 0 else []
+
+
+def _cheapest(
+    forecast: Forecast, donors: list[JobView], missing: int, alone_ms: int
+) -> list[tuple[JobView, int]]:
+    """Return the donors whose GPUs cost least, each with the size that it keeps; none if they do
+    not release enough. A donor may go down step by step; a step costs its loss for each GPU.
+
+    ``alone_ms``: when the newcomer would end on GPUs that are idle now.
+    """
+    kept = {donor.id: donor.size for donor in donors}
+    losses = {donor.id: 0 for donor in donors}
+    while missing > 0:
+        steps = []
+        for donor in donors:
+            now = kept[donor.id]
+            smaller = [keeps for keeps in donor.sizes if 0 < now - keeps <= missing]
+            if smaller:
+                keeps = max(smaller)
+                end, _ = donor_end_ms(forecast, donor, keeps, alone_ms)
+                loss = end - forecast.end_ms(donor)
+                steps.append(((loss - losses[donor.id]) / (now - keeps), donor.id, keeps, loss))
+        if not steps:
+            return []
+        _, job_id, keeps, loss = min(steps)
+        missing -= kept[job_id] - keeps
+        kept[job_id], losses[job_id] = keeps, loss
+    return [(donor, kept[donor.id]) for donor in donors if kept[donor.id] < donor.size]
 
 
 def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from heapq import nsmallest
 
 from reshape_controller.core.explanation import gpus
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemption, Snapshot
 from reshape_controller.core.states import PreemptionReason
@@ -28,8 +29,8 @@ from reshape_controller.scheduling.evaluation import (
 )
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.queue_index import is_overdue
-from reshape_controller.scheduling.rules import Rules
+from reshape_controller.scheduling.queue_turns import ids_of, turn_text
+from reshape_controller.scheduling.rules import QueueOrder, Rules
 
 NEWCOMERS_MAX = 4
 """For so many queued jobs a decision evaluates options that reshape running jobs. The others are
@@ -71,12 +72,12 @@ class Decision:
 
     def _start_overdue(self) -> Plan | None:
         """Start a queued job that has waited too long, or hold GPUs for it."""
-        snapshot, default_wait_s = self._snapshot, self._rules.max_wait_s
+        snapshot = self._snapshot
         if not snapshot.queued:
             return None
-        queue_index = self._forecast.queue_index
-        self._empty.wake(queue_index.next_overdue_s(snapshot.now_s, default_wait_s))
-        for newcomer in queue_index.overdue(snapshot.queued, snapshot.now_s, default_wait_s):
+        turns = self._forecast.turns
+        self._empty.wake(turns.next_overdue_s)
+        for newcomer in turns.overdue:
             if self._is_all_held():
                 break
             if legal_moves.may_start(snapshot, newcomer):
@@ -87,20 +88,22 @@ class Decision:
         return None
 
     def _start_in_time(self) -> Plan | None:
-        """Start one of the other queued jobs, in queue order."""
+        """Start one of the other queued jobs, in the order of their turns."""
         snapshot, default_wait_s = self._snapshot, self._rules.max_wait_s
         if self._is_all_held():
             self._empty.set_looked_up_to(snapshot.queued[-1], default_wait_s)
             return None
-        for newcomer in snapshot.queued:
-            if is_overdue(newcomer, snapshot.now_s, default_wait_s) or not legal_moves.may_start(
-                snapshot, newcomer
-            ):
+        if not snapshot.queued:
+            return None
+        overdue = ids_of(self._forecast.turns.overdue)
+        for newcomer in self._forecast.turns.jobs:
+            if newcomer.id in overdue or not legal_moves.may_start(snapshot, newcomer):
                 continue
             outranks = self._may_outrank(newcomer)
             if not outranks and self._can_only_wait(newcomer):
                 if self._most_idle == 0:  # then all jobs behind it can only wait as well
-                    self._empty.set_looked_up_to(newcomer, default_wait_s)
+                    if self._comes_last or self._donors.max_gpus == 0:
+                        self._empty.set_looked_up_to(newcomer, default_wait_s)
                     break
                 continue
             plan = self._start(newcomer, overdue=False)
@@ -109,6 +112,12 @@ class Decision:
             if plan is not None:
                 return plan
         return None
+
+    @property
+    def _comes_last(self) -> bool:
+        """Whether a job that is queued now has its turn behind all others of its priority."""
+        rules = self._rules
+        return rules.queue_order is not QueueOrder.SHORTEST and not rules.critical_first
 
     def _may_outrank(self, newcomer: JobView) -> bool:
         """Whether starts at the cost of jobs of lower priority are examined for a queued job."""
@@ -188,7 +197,15 @@ class Decision:
         code = "starts-on-idle"
         if chosen.shrinks:
             code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
-        return evaluation.plan(code, newcomer, chosen, ranking, count)
+        plan = evaluation.plan(code, newcomer, chosen, ranking, count)
+        return replace(plan, text=plan.text + self._turn_text(newcomer)) if plan.text else plan
+
+    def _turn_text(self, newcomer: JobView) -> str:
+        """Why a queued job has its turn before others; empty if the order of the queue says it."""
+        snapshot = self._snapshot
+        if self._rules.queue_order is QueueOrder.PLACE or len(snapshot.queued) < 2:
+            return ""
+        return turn_text(snapshot, self._predictor, self._forecast.turns, newcomer)
 
     def _hosts_for(self, newcomer: JobView) -> list[HostView]:
         """The hosts on which a queued job may start and that are not held."""
@@ -220,7 +237,7 @@ class Decision:
         options = evaluate_shrinks(
             evaluation.outlook, newcomer, hosts, self._donor_bounds, baseline, prune=not overdue
         )
-        if not options.count and isinstance(evaluation.baseline, DoNothing):
+        if isinstance(evaluation.baseline, DoNothing) and not options.count:
             several = list(
                 candidates.multi_donor_starts(
                     self._forecast,

@@ -16,9 +16,10 @@ from reshape_controller.scheduling.cluster_index import RunningClass, RunningEnt
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import to_ms
 
-DonorSize = tuple[int, int, int, tuple[tuple[JobId, int]]]
+DonorSize = tuple[int, int, int, float, tuple[tuple[JobId, int]]]
 """A smaller size of a donor: the GPUs that it keeps, those that it releases, when it will have left
-then (ms from now), and its id with the size, as an option has them."""
+then (ms from now), the part of its steps that it does not do, and its id with the size, as an
+option has them."""
 
 
 class Exclusions:
@@ -58,6 +59,8 @@ class Donor:
     """When the last of the other running jobs will have left."""
     release_s: float
     """Seconds from the request until its GPUs are free."""
+    reshape_ms: int
+    """Time without training in a reshape."""
     smaller: list[DonorSize]
 
 
@@ -169,10 +172,18 @@ class Donors:
         forecast, predictor = self.forecast, self.forecast.predictor
         end = forecast.end_ms(job)
         totals_s = predictor.reshaped_by_size_s(job, job.gpu_type)
+        lost_parts = predictor.lost_parts(job) if forecast.rules.lends else {}
         smaller = [
-            (size, job.size - size, to_ms(totals_s[size]), ((job.id, size),))
+            (
+                size,
+                job.size - size,
+                to_ms(totals_s[size]),
+                lost_parts.get(size, 0.0),
+                ((job.id, size),),
+            )
             for size in job.sizes
             if size < job.size
         ]
         others_end, release_s = forecast.latest_end_without((job.id,)), predictor.release_s(job)
-        return Donor(job, end, self.min_saving_ms(end), others_end, release_s, smaller)
+        saving, reshape_ms = self.min_saving_ms(end), to_ms(predictor.reshape_s(job))
+        return Donor(job, end, saving, others_end, release_s, reshape_ms, smaller)

@@ -25,7 +25,7 @@ from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import BestFit, Candidate, RankedOption
 from reshape_controller.scheduling.donors import Donor, Donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
-from reshape_controller.scheduling.predictor import to_ms
+from reshape_controller.scheduling.predictor import lent_loss_ms, to_ms
 
 PRUNED_SHOWN_MAX = 8
 """The most pruned jobs whose options are evaluated all the same, to be shown to users."""
@@ -162,9 +162,10 @@ class GrowthEvaluator:
                 )
             end = to_ms(totals_s[gpu_type, stays][size])
             makespan, total = max(others_end, end), forecast.ends_sum_ms - before + end
+            figures = (total, makespan) if forecast.by_sum else (makespan, total)
             moved = size - job.size if stays else size
-            option = RankedOption(makespan, total, moved, job.id, size, host.id)
-            if _saves_enough(makespan, total, self.baseline, min_saving):
+            option = RankedOption(*figures, moved, job.id, size, host.id)
+            if _saves_enough(*figures, self.baseline, min_saving):
                 options.worthwhile.append(option)
             else:
                 options.others.append(option)
@@ -212,11 +213,11 @@ def _no_options() -> EvaluatedOptions:
     return EvaluatedOptions([], [], [])
 
 
-def _saves_enough(makespan: int, total: int, baseline: tuple[int, int], min_saving: int) -> bool:
-    """Whether an option saves ``min_saving`` in the makespan, or in the sum of completion times
-    while the makespan does not rise."""
-    saved = baseline[0] - makespan
-    return saved >= min_saving or (saved >= 0 and baseline[1] - total >= min_saving)
+def _saves_enough(first: int, second: int, baseline: tuple[int, int], min_saving: int) -> bool:
+    """Whether an option saves ``min_saving`` in the figure that decides, or in the other one while
+    the first does not rise."""
+    saved = baseline[0] - first
+    return saved >= min_saving or (saved >= 0 and baseline[1] - second >= min_saving)
 
 
 def _evaluate_donors(
@@ -240,19 +241,24 @@ def _evaluate_donors(
     limits_ms = () if alone else outlook.reach.limits_ms
     queue_end, sums = queue.last_ms, forecast.ends_sum_ms + queue.sum_ms
     area = forecast.free_sum_ms + queue.busy_ms + tail_area
-    base_makespan, base_total = baseline
+    base_first, base_second = baseline
+    lends, by_sum = forecast.rules.lends, forecast.by_sum
     worthwhile, others = options.worthwhile.append, options.others.append
     for host, donor, newcomer_ends in by_donor:
         idle, before, min_saving = host.idle, donor.end_ms, donor.min_saving_ms
         floor = donor.others_end_ms
         floor = floor if floor > queue_end else queue_end
         limit = -1 if alone else limits_ms[forecast.type_of[forecast.numbers[host.id]]]
-        is_exact = False
-        for keeps, released, donor_end, shrinks in donor.smaller:
+        is_exact, may_lend = False, lends and not donor.job.loses
+        for keeps, released, end_if_kept, lost_part, shrinks in donor.smaller:
             for size, end in newcomer_ends:
                 if not size - idle <= released <= size:
                     continue
-                is_exact = True
+                is_exact, donor_end, returned = True, end_if_kept, 0
+                if may_lend and end < end_if_kept:
+                    lent_end = before + lent_loss_ms(donor.reshape_ms, lost_part, end)
+                    if lent_end < end_if_kept:
+                        donor_end, returned = lent_end, released
                 if not alone and (
                     released != size or before <= limit or donor_end <= limit or end <= limit
                 ):
@@ -264,12 +270,14 @@ def _evaluate_donors(
                 makespan = makespan if makespan > floor else floor
                 total = sums - before + donor_end + end
                 if tail_area:
-                    more = keeps * donor_end + size * end - donor.job.size * before
+                    more = (keeps + returned) * donor_end - donor.job.size * before
+                    more += (size - returned) * end
                     makespan = max(makespan, -(-(area + more) // gpu_count))
-                saved = base_makespan - makespan
-                enough = saved >= min_saving or (saved >= 0 and base_total - total >= min_saving)
+                first, second = (total, makespan) if by_sum else (makespan, total)
+                saved = base_first - first
+                enough = saved >= min_saving or (saved >= 0 and base_second - second >= min_saving)
                 if enough or keep_all:
-                    option = RankedOption(makespan, total, size, name, size, host.id, shrinks)
+                    option = RankedOption(first, second, size, name, size, host.id, shrinks)
                     (worthwhile if enough else others)(option)
                 else:
                     options.pruned_count += 1
@@ -294,9 +302,9 @@ def _evaluate_surplus(
         if not outlook.keeps_schedule(candidate.changes):
             options.pending.append(candidate)
             continue
-        makespan, total = outlook.evaluate(candidate.ends, candidate.changes)
-        enough = _saves_enough(makespan, total, baseline, donor.min_saving_ms)
-        option = candidate.ranked(makespan, total)
+        figures = outlook.evaluate(candidate.ends, candidate.changes)
+        enough = _saves_enough(*figures, baseline, donor.min_saving_ms)
+        option = candidate.ranked(*figures)
         (options.worthwhile if enough else options.others).append(option)
 
 
@@ -307,9 +315,9 @@ WAITING_OPTIONS_MAX = 16
 class DoNothing(NamedTuple):
     """The evaluated option to do nothing. It sorts before every option with the same figures."""
 
-    makespan_ms: int
-    total_ms: int
-    """The sum of completion times."""
+    first_ms: int
+    """The figure that decides."""
+    second_ms: int
 
 
 @dataclass(frozen=True)
@@ -368,7 +376,7 @@ class Evaluation:
         """Whether an option saves what the reshape of each of the ``reshaped`` jobs has to."""
         end_ms = self.outlook.forecast.end_ms
         min_saving = self._min_saving_ms(max([end_ms(job) for job in reshaped]))
-        return _saves_enough(option.makespan_ms, option.total_ms, self.baseline[:2], min_saving)
+        return _saves_enough(*option[:2], self.baseline[:2], min_saving)
 
     def rank(self, options: EvaluatedOptions, *, must_save: bool) -> Ranking:
         """Find the best of the options; those that are pending are evaluated as far as they can
@@ -426,7 +434,9 @@ class Evaluation:
 
     def option_of(self, entry: RankedOption | DoNothing) -> Option:
         """Return an option in the form in which a plan shows it."""
-        makespan_s, total_s = entry.makespan_ms / 1000, entry.total_ms / 1000
+        objective = self.outlook.forecast.rules.objective
+        makespan_ms, total_ms = objective.in_order(*entry[:2])
+        makespan_s, total_s = makespan_ms / 1000, total_ms / 1000
         if isinstance(entry, DoNothing):
             return Option((), makespan_s, self._do_nothing_note, total_s)
         forecast = self.outlook.forecast
@@ -470,15 +480,19 @@ class Evaluation:
 
     def _text(self, job: JobView, chosen: RankedOption) -> str:
         """The decision in a sentence or two."""
-        baseline, makespan = self.baseline, chosen.makespan_ms
-        saved = baseline.total_ms - chosen.total_ms
+        in_order = self.outlook.forecast.rules.objective.in_order
+        makespan, total = in_order(*chosen[:2])
+        base_makespan, base_total = in_order(*self.baseline[:2])
+        saved = base_total - total
         text = f"{self._action_text(job, chosen)}. All jobs end in {duration(makespan / 1000)}"
-        if makespan != baseline.makespan_ms:
-            waits = isinstance(baseline, DoNothing) and not job.size
+        if makespan != base_makespan:
+            waits = isinstance(self.baseline, DoNothing) and not job.size
             otherwise = "if it waited" if waits else "otherwise"
-            text += f" instead of {duration(baseline.makespan_ms / 1000)} {otherwise}"
-        elif saved > 0:
-            text += f" either way; their completion times sum to {duration(saved / 1000)} less"
+            text += f" instead of {duration(base_makespan / 1000)} {otherwise}"
+        else:
+            text += " either way" if saved > 0 else ""
+        if makespan >= base_makespan and saved > 0:
+            text += f"; their completion times sum to {duration(saved / 1000)} less"
         return text + " (predicted)."
 
     def _action_text(self, job: JobView, chosen: RankedOption) -> str:
@@ -493,7 +507,21 @@ class Evaluation:
             gpu_type = self.outlook.forecast.gpu_type(host)
             if gpu_type != job.gpu_type:
                 text += f", from {job.gpu_type} to {gpu_type}"
-        for donor, keeps in chosen.shrinks:
-            view = self.outlook.forecast.running(donor)
-            text += f"; {view.spec.name} goes from {view.size} to {keeps}"
-        return text
+        return text + "".join(self._donor_texts(job, chosen))
+
+    def _donor_texts(self, newcomer: JobView, chosen: RankedOption) -> list[str]:
+        """What happens to each donor, as clauses."""
+        forecast, texts = self.outlook.forecast, []
+        predictor, gpu_type = forecast.predictor, forecast.gpu_type(chosen.host)
+        donors = [(forecast.running(donor), keeps) for donor, keeps in chosen.shrinks]
+        release_s = max([predictor.release_s(donor) for donor, _ in donors], default=0.0)
+        end = to_ms(predictor.incoming_s(newcomer, gpu_type, chosen.size) + release_s)
+        for donor, keeps in donors:
+            donor_end, returns = candidates.donor_end_ms(forecast, donor, keeps, end)
+            text = f"; {donor.spec.name} goes from {donor.size} to {keeps}"
+            if returns:
+                lost_s = (donor_end - forecast.end_ms(donor)) / 1000
+                text = f"; {donor.spec.name} lends {donor.size - keeps} of its {gpus(donor.size)}"
+                text += f" for {duration(end / 1000)} and loses {duration(lost_s)}"
+            texts.append(text)
+        return texts

@@ -15,6 +15,7 @@ time of a job, and counts in the makespan anyway.
 from __future__ import annotations
 
 from functools import cached_property
+from math import inf
 
 from reshape_controller.core.job_estimate import QueuedWork
 from reshape_controller.core.model import HostId, JobId
@@ -28,7 +29,8 @@ from reshape_controller.scheduling.list_schedule import (
     Scheduler,
 )
 from reshape_controller.scheduling.predictor import Predictor, to_ms
-from reshape_controller.scheduling.rules import V1, Rules
+from reshape_controller.scheduling.queue_turns import QueueTurns, turns_by_place, turns_by_time
+from reshape_controller.scheduling.rules import V1, Objective, QueueOrder, Rules
 
 HEAD_MAX = 64
 """The most queued jobs in the head of the queue, which are list-scheduled one by one."""
@@ -54,6 +56,8 @@ class Forecast:
         self.snapshot = snapshot
         self.predictor = predictor
         self.rules = rules
+        self.by_sum = rules.objective is Objective.SUM
+        """Whether the sum of completion times decides, and the makespan breaks ties."""
         self.now_ms = to_ms(snapshot.now_s)
         """Now, in Unix milliseconds."""
         index = ClusterIndex.of(snapshot, predictor)
@@ -77,6 +81,8 @@ class Forecast:
         """The area of the other queued jobs, in GPU milliseconds."""
         self._schedules_without: dict[int, Schedule] = {}
         self._sum_up_running()
+        self.turns = self._take_turns()
+        """The order in which the queued jobs have their turn."""
         if self.free.most:
             self._split_queue(head_max)
 
@@ -125,11 +131,20 @@ class Forecast:
         del latest[LATEST_COUNT:]
         return latest[-1][0] if len(latest) == LATEST_COUNT else -1
 
+    def _take_turns(self) -> QueueTurns:
+        snapshot, rules = self.snapshot, self.rules
+        if rules.queue_order is QueueOrder.PLACE:
+            return turns_by_place(snapshot, self.queue_index, rules)
+        horizon_s = inf
+        if rules.critical_first and self.gpus:
+            horizon_s = (self.free_sum_ms + self._queue_area_ms()) / self.gpus / 1000.0
+        return turns_by_time(snapshot, self.predictor, rules, horizon_s)
+
     def _split_queue(self, head_max: int) -> None:
         """Fill the head of the queue, and sum up its tail."""
         head, predictor, types = self.head, self.predictor, self.types
         tail_area_ms = 0
-        for job in self.snapshot.queued:
+        for job in self.turns.jobs:
             if not self._can_ever_start(job):
                 continue
             if len(head) >= head_max:
@@ -239,7 +254,7 @@ class Outlook:
         return Schedule(sum_ms=durations_ms, busy_ms=area_ms, is_bound=bool(self.others))
 
     def without_change(self) -> tuple[int, int]:
-        """Return makespan and sum of completion times if nothing is done."""
+        """Return the figures of the objective, in its order, if nothing is done."""
         return self._total((), (), self.if_waiting)
 
     def lower_bound(
@@ -256,7 +271,7 @@ class Outlook:
     def evaluate(
         self, ends: tuple[tuple[JobView, int], ...], changes: tuple[HostChange, ...]
     ) -> tuple[int, int]:
-        """Return makespan and sum of completion times of an option.
+        """Return the figures of the objective, in its order, for an option.
 
         ``ends``: new completion times of running jobs, and that of the newcomer; ``changes``: how
         the free times of GPUs change on each host.
@@ -285,7 +300,7 @@ class Outlook:
             for _, removed, added in changes:
                 busy += sum(added) - sum(removed)
             makespan = max(makespan, -(-busy // forecast.gpus))
-        return makespan, total
+        return (total, makespan) if forecast.by_sum else (makespan, total)
 
     def _is_out_of_reach(self, change: HostChange) -> bool:
         """Whether the schedule of the others cannot see a change. Either every free time that

@@ -8,6 +8,7 @@ total. Everything comes from the snapshot. Figures that do not change with time 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from reshape_controller.core.job_estimate import NO_ANSWERS, Estimates, JobEstimate, QueuedWork
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
@@ -17,6 +18,10 @@ from reshape_profiles.schema import Overhead
 
 SHARED_ESTIMATES_MAX = 1000
 """The most estimates that are cached for queued jobs to share; at more, the cache is emptied."""
+
+
+MaxSizes = tuple[tuple[str, int], ...]
+"""GPU types, each with the GPUs of its largest host."""
 
 
 def to_ms(seconds: float) -> int:
@@ -49,6 +54,7 @@ class Predictor:
         index = snapshot.index
         estimates = index.estimates(snapshot) if index is not None else Estimates()
         self._by_job, self._shared = estimates.by_job, estimates.shared
+        self._best_steps_s: dict[tuple[object, ...], float] = {}
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
 
     def estimate(self, job: JobView) -> JobEstimate:
@@ -268,6 +274,49 @@ class Predictor:
         step_times_s = self._step_times_s(job, estimate, gpu_type)
         return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
 
+    def lent_end_ms(self, job: JobView, keeps: int, end_ms: int, newcomer_end_ms: int) -> int:
+        """Return when a donor will have left that gets its GPUs back once its newcomer has ended:
+        it loses two reshapes, and the newcomer's stay at its smaller size. ``end_ms``: when it
+        would have left otherwise. All times are from now."""
+        lost_part = self.lost_parts(job)[keeps]
+        return end_ms + lent_loss_ms(to_ms(self.reshape_s(job)), lost_part, newcomer_end_ms)
+
+    def lost_parts(self, job: JobView) -> dict[int, float]:
+        """Return, by smaller size, the part of its steps that a running job does not do there."""
+        times_s = self.step_times_s(job, job.gpu_type)
+        step_s = times_s.get(job.size, 0.0)
+        return {size: 1.0 - step_s / times_s[size] for size in job.sizes if size < job.size}
+
+    def best_s(self, job: JobView, largest: MaxSizes) -> float:
+        """Return the seconds that a queued job needs alone, at the size and on the GPU type that
+        suit it best; infinite if no host can hold it. ``largest``: the GPUs of the largest host of
+        each type."""
+        estimate = self._by_job.get(job.id)
+        if estimate is None or estimate.book is not self.book:
+            estimate = self.estimate(job)
+        if estimate.best_among != largest:
+            estimate.best_among = largest
+            estimate.best_step_s = self._best_step_s(job, estimate, largest)
+        cost = estimate.cost
+        fixed_s = cost.process_init_s + estimate.exit_s
+        if not job.initialized:
+            fixed_s += cost.job_init_s
+        return fixed_s + estimate.remaining_steps * estimate.best_step_s
+
+    def _best_step_s(self, job: JobView, estimate: JobEstimate, largest: MaxSizes) -> float:
+        """Seconds of the job's shortest iteration; the same for jobs of a type without their own
+        measurements."""
+        key = (job.spec.job_type, job.spec.global_batch, job.spec.optional_gpus, job.sizes)
+        best_s = None if job.measured else self._best_steps_s.get(key)
+        if best_s is None:
+            best_s = inf
+            for gpu_type, most in largest:
+                times_s = self._step_times_s(job, estimate, gpu_type)
+                best_s = min([best_s, *(times_s[size] for size in job.sizes if size <= most)])
+            if not job.measured:
+                self._best_steps_s[key] = best_s
+        return best_s
+
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
         """Return the seconds without training that a reshape costs the job."""
         return self._reshape_s(self.estimate(job), moves=moves)
@@ -299,6 +348,13 @@ class Predictor:
 
     def _batches(self, job: JobView) -> float:
         return self.book.batches(job.spec.job_type, job.spec.global_batch)
+
+
+def lent_loss_ms(reshape_ms: int, lost_part: float, newcomer_end_ms: int) -> int:
+    """Return what a donor loses that gets its GPUs back once its newcomer has ended. ``lost_part``:
+    the part of its steps that it does not do meanwhile."""
+    stay_ms = newcomer_end_ms - reshape_ms
+    return 2 * reshape_ms + (round(stay_ms * lost_part) if stay_ms > 0 else 0)
 
 
 def _has_own_progress(job: JobView) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -10,6 +11,29 @@ COOL_DOWN = 5.0
 """After a reshape a job is not shrunk for so many times the cost of the reshape."""
 MAX_WAIT_S = 3600.0
 """A queued job without a ``max_wait_s`` of its own is started at any price after so long."""
+
+
+class Objective(Enum):
+    """What decides between two options: the makespan, or the sum of completion times."""
+
+    MAKESPAN = "makespan"
+    SUM = "sum"
+
+    def in_order(self, makespan_ms: int, total_ms: int) -> tuple[int, int]:
+        """Return the figure that decides, then the one that breaks ties; or, from these two, the
+        makespan and the sum."""
+        return (makespan_ms, total_ms) if self is Objective.MAKESPAN else (total_ms, makespan_ms)
+
+
+class QueueOrder(Enum):
+    """In which order queued jobs of one priority have their turn."""
+
+    PLACE = "place"
+    """As they came."""
+    RATIO = "ratio"
+    """By (wait + own best time) / own best time, the highest first."""
+    SHORTEST = "shortest"
+    """By own best time, the shortest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +49,17 @@ class Rules:
     moves_to_any_size: bool = False
     """A job may move to fewer GPUs if they are of another type."""
 
+    objective: Objective = Objective.MAKESPAN
+    queue_order: QueueOrder = QueueOrder.PLACE
+    critical_first: bool = False
+    """Of one priority, jobs whose own best time reaches the time in which the GPUs could do all
+    work come first."""
+    lends: bool = False
+    """A donor whose newcomer ends before it gets its GPUs back, and loses only the newcomer's stay
+    and two reshapes. Several donors give the cheapest GPU first."""
+    guard_lengths: float = 0.0
+    """A job without a ``max_wait_s`` of its own is overdue after so many times its own best time at
+    the earliest; at 0 its wait alone counts, and overdue jobs keep the order of the queue."""
     gain_ppm: int = field(init=False, default=0)
     """``gain`` in millionths."""
 

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.policies import make_policy
 from tests.support.clusters import COSTS, FLAT, LINEAR, PAPER, Cluster, sizes_by_job
 
 ADAPTIVE = make_policy("adaptive")
+V1 = make_policy("adaptive-v1")
+"""For rules that lending changes: there a donor never gets its GPUs back."""
 PAPERS = make_policy("paper")
 
 
-def both(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
+def both(snapshot: Snapshot, ours: Policy = ADAPTIVE) -> tuple[dict[str, int], dict[str, int]]:
     """Return the sizes that ``paper`` and ``adaptive`` ask for."""
-    paper, adaptive = (policy.decide(snapshot).targets for policy in (PAPERS, ADAPTIVE))
+    paper, adaptive = (policy.decide(snapshot).targets for policy in (PAPERS, ours))
     return sizes_by_job(paper), sizes_by_job(adaptive)
 
 
@@ -49,8 +51,8 @@ def test_a_donor_may_give_less_than_its_smallest_size() -> None:
 def test_waiting_is_an_option_and_wins_where_the_donor_would_end_far_later() -> None:
     """job1 has 4000 s on four GPUs and 8000 on two; job2 would wait 4000 s for its 100."""
     cluster = Cluster().runs("job1", 4, left=2000).waits("job2", speed={2: 1.0}, left=100)
-    assert both(cluster.snapshot()) == ({"job2": 2, "job1": 2}, {})
-    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert both(cluster.snapshot(), V1) == ({"job2": 2, "job1": 2}, {})
+    plan = V1.decide(cluster.snapshot())
     assert plan.reason_code == "waits-gain-too-small"
     assert plan.about == "job2"
     assert plan.options[0].targets == ()
@@ -165,23 +167,23 @@ def test_a_newcomer_that_fits_on_idle_gpus_is_started() -> None:
 def test_after_its_longest_wait_a_job_is_started_whatever_the_gain() -> None:
     cluster = Cluster().runs("job1", 4, left=2000)
     cluster.waits("job2", speed={2: 1.0}, left=100, max_wait_s=60.0)
-    plan = ADAPTIVE.decide(cluster.snapshot())
+    plan = V1.decide(cluster.snapshot())
     assert plan.targets == ()
     assert plan.wake_at_s == cluster.now_s + 60.0
     cluster.now_s += 60.0
-    plan = ADAPTIVE.decide(cluster.snapshot())
+    plan = V1.decide(cluster.snapshot())
     assert sizes_by_job(plan.targets) == {"job2": 2, "job1": 2}
     assert plan.reason_code == "shrinks-for-overdue"
-    unexplained = ADAPTIVE.decide(replace(cluster.snapshot(), explain=False))
+    unexplained = V1.decide(replace(cluster.snapshot(), explain=False))
     assert unexplained.targets == plan.targets, "also if the plan is not explained"
 
 
 def test_an_overdue_job_may_take_gpus_of_several_donors() -> None:
     """Neither pair of jobs has four GPUs to give; the paper's newcomer waits for ever."""
     cluster = Cluster().runs("one", 2).runs("two", 2).waits("new", speed={2: 1.0}, max_wait_s=60)
-    assert both(cluster.snapshot()) == ({}, {})
+    assert both(cluster.snapshot(), V1) == ({}, {})
     cluster.now_s += 60.0
-    assert both(cluster.snapshot()) == ({}, {"new": 2, "one": 1, "two": 1})
+    assert both(cluster.snapshot(), V1) == ({}, {"new": 2, "one": 1, "two": 1})
 
 
 def test_gpus_are_held_for_an_overdue_job() -> None:
@@ -353,7 +355,7 @@ def test_a_makespan_that_falls_by_exactly_the_least_is_enough_while_the_sum_fall
     40. A millisecond for each step more, and the makespan falls by 49."""
     for slow, taken in ((1.96, {"new": 2, "d": 2}), (1.961, {})):
         cluster = Cluster().runs("d", 4, speed={2: slow, 4: 1.0}).waits("new", speed={2: 1.01})
-        assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
+        assert sizes_by_job(V1.decide(cluster.snapshot()).targets) == taken
 
 
 def test_a_donor_that_can_only_release_too_much_does_so() -> None:
@@ -379,6 +381,6 @@ def test_a_donor_that_can_release_exactly_enough_does_so() -> None:
 def test_the_longest_wait_is_over_at_its_very_end() -> None:
     cluster = Cluster().runs("job1", 4, left=2000)
     cluster.waits("job2", speed={2: 1.0}, left=100, submitted_at_s=9_940.0, max_wait_s=60.001)
-    assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
+    assert V1.decide(cluster.snapshot()).targets == ()
     cluster.now_s = 10_000.001
-    assert ADAPTIVE.decide(cluster.snapshot()).reason_code == "shrinks-for-overdue"
+    assert V1.decide(cluster.snapshot()).reason_code == "shrinks-for-overdue"

@@ -1,4 +1,4 @@
-"""``Plan.looked_up_to`` of ``adaptive``: a job queued behind it is no reason to decide again."""
+"""``Plan.looked_up_to`` of ``adaptive-v1``: a job queued behind it is no reason to decide again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reshape_controller.scheduling.decision import NEWCOMERS_MAX
 from reshape_controller.scheduling.rules import MAX_WAIT_S
 from tests.support.clusters import Cluster
 
-ADAPTIVE = make_policy("adaptive")
+ADAPTIVE = make_policy("adaptive-v1")
 
 
 def queue(count: int, *, gpus: int = 4, **more: Any) -> Cluster:

@@ -1,0 +1,102 @@
+"""The order in which queued jobs have their turn, and those that have waited too long.
+
+Does: sorts the queue by the rules of a policy. The snapshot keeps its own order, because the index
+belongs to its very tuples of jobs. A new job has the lowest ratio of its priority, so that by ratio
+it comes last unless it is critical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import NamedTuple
+
+from reshape_controller.core.explanation import duration
+from reshape_controller.core.model import JobId
+from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.predictor import MaxSizes, Predictor
+from reshape_controller.scheduling.queue_index import QueueIndex
+from reshape_controller.scheduling.rules import QueueOrder, Rules
+
+
+class QueueTurns(NamedTuple):
+    """The queued jobs as a decision looks at them."""
+
+    jobs: Sequence[JobView]
+    """All queued jobs, in the order of their turns."""
+    overdue: Sequence[JobView]
+    """Those that have waited too long, in the order in which they come first."""
+    next_overdue_s: float
+    """When the next job becomes overdue (Unix seconds); infinite: none will."""
+    horizon_s: float = inf
+    """From so long an own best time on a job is critical."""
+
+
+def turns_by_place(snapshot: Snapshot, index: QueueIndex, rules: Rules) -> QueueTurns:
+    """Return the turns in the order of the queue."""
+    overdue = index.overdue(snapshot.queued, snapshot.now_s, rules.max_wait_s)
+    next_s = index.next_overdue_s(snapshot.now_s, rules.max_wait_s)
+    return QueueTurns(snapshot.queued, overdue, next_s)
+
+
+def turns_by_time(
+    snapshot: Snapshot, predictor: Predictor, rules: Rules, horizon_s: float
+) -> QueueTurns:
+    """Return the turns by the waits and own best times of the jobs. Overdue jobs come by the time
+    at which they became so: by ratio short ones would jump ahead, and a hold would never end.
+
+    ``horizon_s``: from so long an own best time on a job is critical.
+    """
+    now_s, by_ratio = snapshot.now_s, rules.queue_order is QueueOrder.RATIO
+    largest = largest_sizes(snapshot.hosts)
+    jobs: list[tuple[int, bool, float, int, JobView]] = []
+    overdue: list[tuple[float, int, JobView]] = []
+    next_s = inf
+    for job in snapshot.queued:
+        among = largest
+        if job.initialized or job.only_host is not None or job.unfit_on:
+            among = largest_sizes(legal_moves.hosts_for(snapshot, job))
+        best_s = predictor.best_s(job, among)
+        spec, since_s = job.spec, job.waits_since_s
+        due_s = spec.max_wait_s
+        if due_s is None:
+            due_s = max(rules.max_wait_s, rules.guard_lengths * best_s)
+        due_s += since_s
+        if due_s <= now_s:
+            overdue.append((due_s, job.place, job))
+        elif due_s < next_s:
+            next_s = due_s
+        rank = best_s
+        if by_ratio:
+            rank = (since_s - now_s) / best_s if best_s > 0.0 else -inf
+        jobs.append((-spec.priority, best_s < horizon_s, rank, job.place, job))
+    jobs.sort()
+    overdue.sort()
+    in_turn, too_late = [entry[4] for entry in jobs], [entry[2] for entry in overdue]
+    return QueueTurns(in_turn, too_late, next_s, horizon_s)
+
+
+def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: JobView) -> str:
+    """Return why a queued job has its turn before others, as a sentence."""
+    best_s = predictor.best_s(job, largest_sizes(legal_moves.hosts_for(snapshot, job)))
+    if best_s >= turns.horizon_s:
+        all_s = duration(turns.horizon_s)
+        return f" Its turn: alone it needs {duration(best_s)}, and all work takes {all_s} at least."
+    wait_s = snapshot.now_s - job.waits_since_s
+    ratio = f", ratio {(wait_s + best_s) / best_s:.1f}" if best_s > 0.0 else ""
+    return f" Its turn: waited {duration(wait_s)}, needs {duration(best_s)} alone{ratio}."
+
+
+def largest_sizes(hosts: Iterable[HostView]) -> MaxSizes:
+    """Return the GPUs of the largest host of each type."""
+    largest: dict[str, int] = {}
+    for host in hosts:
+        if host.usable > largest.get(host.gpu_type, 0):
+            largest[host.gpu_type] = host.usable
+    return tuple(largest.items())
+
+
+def ids_of(jobs: Iterable[JobView]) -> frozenset[JobId]:
+    """Return the ids of jobs."""
+    return frozenset([job.id for job in jobs])
