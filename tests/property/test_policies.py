@@ -18,7 +18,7 @@ from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import COSTS, Cluster
 from tests.support.gate import examples
 
-NAMES = ("adaptive", "adaptive-v1", "paper", "optimus", "default")
+NAMES = ("adaptive", "adaptive-v1", "paper", "optimus", "default", "fifo", "srtf", "tiresias")
 POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
 
 

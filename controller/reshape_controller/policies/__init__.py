@@ -17,9 +17,12 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies.adaptive import Adaptive
 from reshape_controller.policies.adaptive_v1 import AdaptiveV1
+from reshape_controller.policies.fifo import Fifo
 from reshape_controller.policies.fixed import Default
 from reshape_controller.policies.optimus import Optimus
 from reshape_controller.policies.paper import Paper
+from reshape_controller.policies.srtf import Srtf
+from reshape_controller.policies.tiresias import Tiresias
 
 ENTRY_POINT_GROUP = "reshape.policies"
 
@@ -29,6 +32,9 @@ BUILT_IN: dict[str, Callable[..., Policy]] = {
     "paper": Paper,
     "optimus": Optimus,
     "default": Default,
+    "fifo": Fifo,
+    "srtf": Srtf,
+    "tiresias": Tiresias,
 }
 """The classes of the built-in policies, by name."""
 

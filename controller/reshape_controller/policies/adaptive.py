@@ -42,6 +42,9 @@ OBJECTIVES = {
 """The rules by the name of the objective."""
 OBJECTIVE = "balanced"
 """The default objective."""
+PREEMPTS = ("priority", "ratio")
+"""For what a job may be preempted: for a higher priority alone, which is the default, or also for a
+job of its own priority that waits far longer than it trains."""
 
 
 class Adaptive:
@@ -56,9 +59,12 @@ class Adaptive:
         cool_down: float | str = COOL_DOWN,
         max_wait_s: float | str = MAX_WAIT_S,
         objective: str = OBJECTIVE,
+        preempt: str = PREEMPTS[0],
     ) -> None:
-        """Settings are numbers, or the text of one; ``objective``: a key of ``OBJECTIVES``. Raises
-        ValueError."""
+        """Settings are numbers, or the text of one; ``objective``: a key of ``OBJECTIVES``;
+        ``preempt``: one of ``PREEMPTS``. Raises ValueError."""
+        if preempt not in PREEMPTS:
+            raise ValueError(f"preempt is {preempt!r}; use one of {', '.join(PREEMPTS)}")
         if objective not in OBJECTIVES:
             raise ValueError(f"objective is {objective!r}; use one of {', '.join(OBJECTIVES)}")
         self.rules = replace(
@@ -66,8 +72,10 @@ class Adaptive:
             gain=float(gain),
             cool_down=float(cool_down),
             max_wait_s=float(max_wait_s),
+            preempts_by_ratio=preempt == "ratio",
         )
         others = [] if objective == OBJECTIVE else [f"objective={objective}"]
+        others += [] if preempt == PREEMPTS[0] else [f"preempt={preempt}"]
         self.name = name_of("adaptive", self.rules, others)
 
     def decide(self, snapshot: Snapshot) -> Plan:

@@ -30,6 +30,7 @@ from reshape_controller.scheduling.evaluation import (
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.queue_turns import ids_of, turn_text
+from reshape_controller.scheduling.ratio_preemption import ratio_start, ratio_text
 from reshape_controller.scheduling.rules import QueueOrder, Rules
 
 NEWCOMERS_MAX = 4
@@ -65,9 +66,9 @@ class Decision:
         self._cooling = self._find_cooling() if snapshot.queued else []
 
     def make(self) -> Plan:
-        """Return the plan: the first of the four steps that finds one decides."""
-        plan = self._start_overdue() or self._start_in_time() or self._grow()
-        plan = plan or self._grow_unknown_length()
+        """Return the plan: the first step that finds one decides."""
+        plan = self._start_overdue() or self._start_in_time() or self._start_by_ratio()
+        plan = plan or self._grow() or self._grow_unknown_length()
         return plan if plan is not None else self._empty.build()
 
     def _start_overdue(self) -> Plan | None:
@@ -154,6 +155,28 @@ class Decision:
             weighed=1,
             preemption=preemption,
         )
+
+    def _start_by_ratio(self) -> Plan | None:
+        """Start a queued job that waits far longer than it trains in the place of a running one,
+        if that is asked for."""
+        snapshot = self._snapshot
+        if not self._rules.preempts_by_ratio or snapshot.mechanism is Mechanism.NONE:
+            return None
+        jobs = self._forecast.turns.jobs[:EXAMINED_MAX] if snapshot.queued else ()
+        for newcomer in jobs:
+            if not legal_moves.may_start(snapshot, newcomer):
+                continue
+            hosts = self._hosts_for(newcomer)
+            start, at_s = ratio_start(snapshot, self._predictor, newcomer, hosts)
+            self._empty.wake(at_s)
+            if start is not None:
+                targets, text = start.targets(newcomer), ratio_text(newcomer, start)
+                options, preemption = (Option(targets),), Preemption(PreemptionReason.RATIO)
+                code, about = "preempts-by-ratio", newcomer.id
+                return Plan(
+                    targets, code, text, about, options, 0, weighed=1, preemption=preemption
+                )
+        return None
 
     def _is_all_held(self) -> bool:
         """Whether all hosts are held for overdue jobs, and the plan has its reason."""

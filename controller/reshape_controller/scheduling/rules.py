@@ -60,6 +60,9 @@ class Rules:
     guard_lengths: float = 0.0
     """A job without a ``max_wait_s`` of its own is overdue after so many times its own best time at
     the earliest; at 0 its wait alone counts, and overdue jobs keep the order of the queue."""
+    preempts_by_ratio: bool = False
+    """A job that waits far longer than it trains may send one job back to the queue
+    (``ratio_preemption``)."""
     gain_ppm: int = field(init=False, default=0)
     """``gain`` in millionths."""
 

@@ -1,0 +1,73 @@
+"""Shortest remaining time first, with preemption as far as the engine allows it.
+
+Does: starts the queued job that needs least time alone, at the size and on the GPU type at which it
+ends first. If no queued job fits, the shortest one that may preempt takes the GPUs of the running
+job with most to go (``scheduling.ratio_preemption``). Jobs do not grow or shrink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from reshape_controller.core.explanation import duration, gpus
+from reshape_controller.core.plan import JobView, Option, Plan, Preemption, Snapshot, Target
+from reshape_controller.core.states import PreemptionReason
+from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.preemption_reason import best_time_s
+from reshape_controller.scheduling.ratio_preemption import ratio_start, ratio_text
+
+
+class Srtf:
+    """The policy; it has no settings."""
+
+    name = "srtf"
+    may_preempt = True
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """Return the next single decision."""
+        predictor = Predictor(snapshot)
+        left_s = {job.id: best_time_s(snapshot, predictor, job) for job in snapshot.queued}
+        queue = legal_moves.startable(snapshot)
+        queue.sort(key=lambda job: (-job.spec.priority, left_s[job.id], job.place))
+        for newcomer in queue:
+            starts = [
+                (predictor.incoming_s(newcomer, host.gpu_type, size), size, host.id)
+                for host in legal_moves.hosts_for(snapshot, newcomer)
+                for size in newcomer.sizes
+                if size <= host.idle
+            ]
+            if starts:
+                _, size, host_id = min(starts)
+                targets = legal_moves.start(newcomer, size, host_id)
+                needs = duration(left_s[newcomer.id])
+                text = f"{newcomer.spec.name} needs {needs} alone and starts on {gpus(size)}"
+                return one_option(targets, "starts-shortest", text, newcomer)
+        return preempting_plan(snapshot, predictor, queue)
+
+
+def preempting_plan(
+    snapshot: Snapshot,
+    predictor: Predictor,
+    queue: list[JobView],
+    may_give: Callable[[JobView], bool] = lambda job: True,
+) -> Plan:
+    """Return the plan that preempts a job for the first of ``queue`` that may do so, or an empty
+    one with the time at which a further one may. ``may_give``: who may be preempted."""
+    again_s: list[float] = []
+    for newcomer in queue:
+        hosts = legal_moves.hosts_for(snapshot, newcomer)
+        start, at_s = ratio_start(snapshot, predictor, newcomer, hosts, may_give)
+        if start is not None:
+            text = ratio_text(newcomer, start)
+            plan = one_option(start.targets(newcomer), "preempts-by-ratio", text, newcomer)
+            return replace(plan, preemption=Preemption(PreemptionReason.RATIO))
+        again_s.append(at_s)
+    wake_at_s = min([at_s for at_s in again_s if at_s < float("inf")], default=None)
+    return Plan(wake_at_s=wake_at_s)
+
+
+def one_option(targets: tuple[Target, ...], code: str, text: str, job: JobView) -> Plan:
+    """Return a plan about a job that shows these targets alone."""
+    return Plan(targets, code, text, job.id, (Option(targets),), 0, weighed=1)

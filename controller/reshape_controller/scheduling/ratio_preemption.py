@@ -1,0 +1,80 @@
+"""The start for which a job that waits far longer than it trains sends one job back to the queue.
+
+Does: finds the one job to preempt by the reason ``ratio``, under the rules of
+``preemption_reason`` and ``core.preemption``, so that a plan with it is not rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+
+from reshape_controller.core.explanation import gpus
+from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTIME_MIN_S
+from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.core.preemption import start_of
+from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.outranking import OutrankingStart
+from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.preemption_reason import (
+    LEFT_RATIO_MIN,
+    RATIO_MIN,
+    best_time_s,
+)
+
+ROUNDING_S = 0.001
+"""By so much later than computed a ratio is certainly reached."""
+
+
+def ratio_start(
+    snapshot: Snapshot,
+    predictor: Predictor,
+    newcomer: JobView,
+    hosts: Iterable[HostView],
+    may_give: Callable[[JobView], bool] = lambda job: True,
+) -> tuple[OutrankingStart | None, float]:
+    """Return the start on the GPUs of the running job that has most to go, and the time at which
+    the newcomer has waited for long enough (infinite if it has). ``may_give``: further conditions
+    of a policy on that job."""
+    best_s = best_time_s(snapshot, predictor, newcomer)
+    wait_s = snapshot.now_s - newcomer.waits_since_s
+    if not (wait_s + best_s) / best_s >= RATIO_MIN:
+        return None, newcomer.waits_since_s + (RATIO_MIN - 1.0) * best_s + ROUNDING_S
+    least = newcomer.sizes[0]
+    if any(host.idle >= least for host in legal_moves.hosts_for(snapshot, newcomer)):
+        return None, inf
+    by_id = {host.id: host for host in hosts}
+    found: list[tuple[float, str, OutrankingStart]] = []
+    for job in snapshot.running:
+        host = by_id.get(job.host) if job.host is not None else None
+        if host is None or host.idle + job.size < least or not may_give(job):
+            continue
+        if not _may_be_preempted(snapshot, newcomer, job):
+            continue
+        left_s = predictor.unchanged(job).total_s
+        if left_s >= LEFT_RATIO_MIN * best_s:
+            size = max(n for n in newcomer.sizes if n <= host.idle + job.size)
+            found.append((-left_s, job.id, OutrankingStart(size, host, ((job, 0),))))
+    return (min(found)[2] if found else None), inf
+
+
+def ratio_text(newcomer: JobView, start: OutrankingStart) -> str:
+    """Return what the start does."""
+    (donor, _), *_ = start.donors
+    what = f"{newcomer.spec.name} starts on {gpus(start.size)} of {start.host.id}"
+    why = "which has far more to go, is preempted and waits in its old place"
+    return f"{what}; {donor.spec.name}, {why}."
+
+
+def _may_be_preempted(snapshot: Snapshot, newcomer: JobView, job: JobView) -> bool:
+    """Whether the engine lets the newcomer preempt a running job for the reason ``ratio``."""
+    now_s, last_s = snapshot.now_s, job.preempted_at_s
+    if job.frozen or not job.trains or job.loses or job.fixed_because:
+        return False
+    if job.size != min(job.sizes) or job.spec.priority > newcomer.spec.priority:
+        return False
+    if job.no_shrink_before_s > now_s:
+        return False
+    if now_s - start_of(job) < max(job.spec.min_runtime_s, EQUAL_RUNTIME_MIN_S):
+        return False
+    return last_s is None or now_s - last_s >= EQUAL_PREEMPTION_EVERY_S
