@@ -56,8 +56,9 @@ def test_a_state_that_goes_on_as_it_is_ends_when_the_replay_ends(
     assert found.left == ()
     again = {row.job: row.finished_s for row in found.rows if row.finished_s > at_s}
     assert set(ends) == set(again)
-    # What is under way (a start, a save) begins anew at most once; a step or a report is lost.
-    slack_s = 4.0 + 100.0 * sum(s not in (Stage.NONE, Stage.TRAINING) for s in stages)
+    # What is under way (a start, a save) begins anew at most once; a step or a report is lost, and
+    # a step more at each of two later reshapes that come at another moment.
+    slack_s = 8.0 + 100.0 * sum(s not in (Stage.NONE, Stage.TRAINING) for s in stages)
     for name, end_s in ends.items():
         assert again[name] == pytest.approx(end_s, abs=slack_s), (name, at_s)
 
