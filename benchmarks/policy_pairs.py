@@ -19,9 +19,9 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from reshape_controller.cli.replays import inputs
+from reshape_controller.replay.fairness import fairness
 from reshape_controller.replay.generate import LAST_ARRIVAL_S
-from reshape_controller.replay.metrics import JobResult
-from reshape_controller.replay.shell import Scene, replay
+from reshape_controller.replay.shell import replay
 
 T_95 = {3: 4.303, 5: 2.776, 10: 2.262, 20: 2.093, 30: 2.045}
 """Student's t for the 95 % interval of a mean, by the number of pairs."""
@@ -48,35 +48,14 @@ class Figures(NamedTuple):
     reshapes_per_job: float
 
 
-def alone_s(scene: Scene, row: JobResult) -> float:
-    """Return the time of a job alone at the size and on the GPU type that suit it best."""
-    spec = next(job.spec for job in scene.workload.jobs if job.spec.name == row.job)
-    truth, cost = scene.truth.of(spec), scene.costs.overhead
-    steps_s = [
-        truth.step_s(host.gpu_type, size)
-        for host in scene.cluster.hosts
-        for size in spec.optional_gpus
-        if size <= host.gpus
-    ]
-    exit_s = cost.checkpoint_s + cost.process_stop_s + cost.job_stop_s
-    return cost.job_init_s + cost.process_init_s + truth.total_steps * min(steps_s) + exit_s
-
-
 def measured(run: Run) -> tuple[Run, Figures]:
     """Replay, and return the figures."""
     request = inputs.ReplayRequest(run.workload, costs=run.costs, last_s=LAST_ARRIVAL_S / run.load)
     scene, contender = inputs.setup_of(request).scene(run.seed), inputs.contender(run.policy)
     result = replay(scene, contender.policy, contender.mechanism, seed=run.seed)
-    metrics, rows = result.metrics, result.jobs
-    reshapes = metrics.reshape_ups + metrics.reshape_downs + metrics.moves
-    return run, Figures(
-        metrics.makespan_s,
-        metrics.mean_jct_s,
-        metrics.p95_jct_s,
-        max(row.jct_s / alone_s(scene, row) for row in rows),
-        max(row.wait_s for row in rows),
-        reshapes / len(rows),
-    )
+    metrics, even = result.metrics, fairness(scene, result.jobs)
+    own = {name: even[name] for name in Figures._fields[3:]}
+    return run, Figures(metrics.makespan_s, metrics.mean_jct_s, metrics.p95_jct_s, **own)
 
 
 def change(ours: Sequence[float], base: Sequence[float]) -> str:

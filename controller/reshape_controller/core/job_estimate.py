@@ -83,8 +83,9 @@ class JobEstimate:
 
     best_step_s: float = 0.0
     """Shortest iteration (seconds) of a queued job at any size on any host of ``best_among``."""
-    best_among: tuple[tuple[str, int], ...] = ()
-    """The GPU types, each with the GPUs of its largest host, to which ``best_step_s`` refers."""
+    best_among: tuple[tuple[str, int], ...] | None = None
+    """The GPU types, each with the GPUs of its largest host, to which ``best_step_s`` refers; None
+    until it is computed."""
 
     def reset(
         self, book: ProfileBook, answers: Answers, job_type: str | None, start: StartKind
@@ -92,7 +93,7 @@ class JobEstimate:
         """Forget every figure, because the type's speeds or lengths are others now."""
         self.set_costs(book, answers, job_type, start)
         self.trains = self.own_end = False
-        self.best_among = ()
+        self.best_among = None
         for figures in (self.step_times_s, self.train_times_s, self.min_step_s):
             if figures:
                 figures.clear()

@@ -36,6 +36,11 @@ METRICS = (
     ("reshape_ups", "adding events", 1, 1.0),
     ("reshape_downs", "removing events", 1, 1.0),
     ("pending_at_last_submission", "pending at the last submission", 1, 1.0),
+    ("mean_slowdown", "mean slowdown", 2, 1.0),
+    ("worst_slowdown", "worst slowdown", 1, 1.0),
+    ("worst_fairness", "worst fairness ratio", 1, 1.0),
+    ("longest_wait_s", "longest wait (s)", 0, 1.0),
+    ("reshapes_per_job", "reshapes per job", 2, 1.0),
     ("lower_bound_makespan_s", "lower bound of the makespan (s)", 0, 1.0),
 )
 """Metric, its name, decimals and factor."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from reshape_controller.replay.shell import Result
+from reshape_controller.replay.fairness import fairness
+from reshape_controller.replay.shell import Result, Scene
 
 CONFIDENCE = 0.95
 SEEDS_MIN = 6
@@ -38,10 +39,11 @@ def over(seeds: int) -> str:
     return f"medians over {seeds} seeds with {ranges}"
 
 
-def row_of(label: str, result: Result, lower_bound_s: float) -> Row:
+def row_of(label: str, result: Result, scene: Scene, lower_bound_s: float) -> Row:
     """Return the row of a replay."""
     row: Row = {"policy": label, "seed": result.seed}
     row.update(asdict(result.metrics))
+    row.update(fairness(scene, result.jobs))
     row["lower_bound_makespan_s"] = lower_bound_s
     row["length_error_ratio"] = length_error(result)
     return row

@@ -155,7 +155,7 @@ def seed_runs(
 def run_of(contender: Contender, scene: Scene, seed: int, bound_s: float) -> Run:
     """Run a replay."""
     result = replay(scene, contender.policy, contender.mechanism, seed=seed)
-    return Run(row_of(contender.label, result, bound_s), job_lines(contender.label, result))
+    return Run(row_of(contender.label, result, scene, bound_s), job_lines(contender.label, result))
 
 
 def job_lines(label: str, result: Result) -> tuple[dict[str, object], ...]:

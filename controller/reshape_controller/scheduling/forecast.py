@@ -161,9 +161,9 @@ class Forecast:
     def _queue_area_ms(self) -> int:
         """The area of all queued jobs, in GPU milliseconds."""
         area_ms = 0
-        for entry in self.queue_index.classes.values():
+        for (estimate, _), entry in self.queue_index.classes.items():
             if self._can_ever_start(entry.job):
-                work = self.predictor.queued_work(entry.job, self.types)
+                work = self.predictor.work_of(estimate, entry.job, self.types)
                 area_ms += entry.count * work.area_ms
         return area_ms
 

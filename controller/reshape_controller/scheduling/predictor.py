@@ -250,6 +250,15 @@ class Predictor:
         estimate = self._by_job.get(job.id)
         if estimate is None or estimate.book is not self.book:
             estimate = self.estimate(job)
+        return self.work_of(estimate, job, gpu_types)
+
+    def work_of(
+        self, estimate: JobEstimate, job: JobView, gpu_types: tuple[str, ...]
+    ) -> QueuedWork:
+        """Return the same for a job that has this estimate, or had it while it was queued: the
+        job's own may be another one by now."""
+        if estimate.book is not self.book:
+            self._revalidate(job, estimate)
         work = estimate.queued_work
         if work is not None and estimate.gpu_types is gpu_types:
             return work

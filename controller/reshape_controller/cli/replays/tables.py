@@ -23,6 +23,8 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("reshape_ups", "UPS", ""),
     ("reshape_downs", "DOWNS", ""),
     ("pending_at_last_submission", "PENDING", ""),
+    ("worst_slowdown", "SLOWEST", "x"),
+    ("longest_wait_s", "LONGEST WAIT", "s"),
 )
 """Metric, heading and unit."""
 SAVED = ("makespan_s", "mean_jct_s")
@@ -34,6 +36,8 @@ def cell(value: float, unit: str) -> str:
         return f"{value:,.0f}"
     if unit == "%":
         return f"{100 * value:.1f}%"
+    if unit == "x":
+        return f"{value:.1f}"
     return f"{value:g}" if value % 1.0 else f"{value:.0f}"  # a long seed keeps all its digits
 
 
@@ -67,19 +71,26 @@ def many(
 
 def _by_policy(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
     """Return a table of medians with the intervals below them."""
-    headings = [heading for _, heading, _ in SHOWN]
+    metrics_shown = _shown(summary)
+    headings = [heading for _, heading, _ in metrics_shown]
     table = grid("POLICY", *headings, right=tuple(headings))
     for policy, metrics in summary.items():
-        table.add_row(policy, *(cell(metrics[name].median, unit) for name, _, unit in SHOWN))
+        medians = (cell(metrics[name].median, unit) for name, _, unit in metrics_shown)
+        table.add_row(policy, *medians)
         if seeds > 1:
-            table.add_row("", *(_range(metrics[name], unit) for name, _, unit in SHOWN))
+            table.add_row("", *(_range(metrics[name], unit) for name, _, unit in metrics_shown))
     return table
+
+
+def _shown(summary: dict[str, dict[str, Interval]]) -> list[tuple[str, str, str]]:
+    """Return the metrics of ``SHOWN`` that every policy has."""
+    return [entry for entry in SHOWN if all(entry[0] in metrics for metrics in summary.values())]
 
 
 def _by_metric(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
     """Return the same table for a narrow terminal, with a row for each policy and metric."""
     table = grid("METRIC", "POLICY", "MEDIAN", "INTERVAL", right=("MEDIAN", "INTERVAL"))
-    for name, heading, unit in SHOWN:
+    for name, heading, unit in _shown(summary):
         for number, (policy, metrics) in enumerate(summary.items()):
             found = metrics[name]
             within = _range(found, unit) if seeds > 1 else ""
