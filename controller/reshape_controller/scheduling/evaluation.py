@@ -18,13 +18,13 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import NamedTuple
 
-from reshape_controller.core.explanation import duration, gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan
 from reshape_controller.scheduling import candidates, legal_moves
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import BestFit, Candidate, RankedOption
 from reshape_controller.scheduling.donors import Donor, Donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
+from reshape_controller.scheduling.option_text import text_of
 from reshape_controller.scheduling.predictor import lent_loss_ms, to_ms
 
 PRUNED_SHOWN_MAX = 8
@@ -454,7 +454,10 @@ class Evaluation:
         """Return the plan that takes ``chosen``, an option of ``job``. ``ranking``: the options
         that reshape running jobs; ``count``: the number of all options."""
         options, number = self._shown_with(chosen, ranking) if self.explains else ((), None)
-        text = self._text(job, chosen) if self.explains else ""
+        text = ""
+        if self.explains:
+            waits = isinstance(self.baseline, DoNothing) and not job.size
+            text = text_of(self.outlook.forecast, job, chosen, self.baseline[:2], waits=waits)
         return Plan(chosen.targets, code, text, job.id, options, number, count)
 
     def _shown_with(self, chosen: RankedOption, ranking: Ranking) -> tuple[tuple[Option, ...], int]:
@@ -477,51 +480,3 @@ class Evaluation:
             return ()
         ranked = sorted([self.baseline, *ranking.shown])
         return tuple(map(self.option_of, ranked[:WAITING_OPTIONS_MAX]))
-
-    def _text(self, job: JobView, chosen: RankedOption) -> str:
-        """The decision in a sentence or two."""
-        in_order = self.outlook.forecast.rules.objective.in_order
-        makespan, total = in_order(*chosen[:2])
-        base_makespan, base_total = in_order(*self.baseline[:2])
-        saved = base_total - total
-        text = f"{self._action_text(job, chosen)}. All jobs end in {duration(makespan / 1000)}"
-        if makespan != base_makespan:
-            waits = isinstance(self.baseline, DoNothing) and not job.size
-            otherwise = "if it waited" if waits else "otherwise"
-            text += f" instead of {duration(base_makespan / 1000)} {otherwise}"
-        else:
-            text += " either way" if saved > 0 else ""
-        if makespan >= base_makespan and saved > 0:
-            text += f"; their completion times sum to {duration(saved / 1000)} less"
-        return text + " (predicted)."
-
-    def _action_text(self, job: JobView, chosen: RankedOption) -> str:
-        """What the plan does, as a clause."""
-        size, host = chosen.size, chosen.host
-        if not job.size:
-            text = f"{job.spec.name} starts on {gpus(size)} of {host}"
-        elif host == job.host:
-            text = f"{job.spec.name} grows from {job.size} to {gpus(size)}"
-        else:
-            text = f"{job.spec.name} moves from {gpus(job.size)} of {job.host} to {size} of {host}"
-            gpu_type = self.outlook.forecast.gpu_type(host)
-            if gpu_type != job.gpu_type:
-                text += f", from {job.gpu_type} to {gpu_type}"
-        return text + "".join(self._donor_texts(job, chosen))
-
-    def _donor_texts(self, newcomer: JobView, chosen: RankedOption) -> list[str]:
-        """What happens to each donor, as clauses."""
-        forecast, texts = self.outlook.forecast, []
-        predictor, gpu_type = forecast.predictor, forecast.gpu_type(chosen.host)
-        donors = [(forecast.running(donor), keeps) for donor, keeps in chosen.shrinks]
-        release_s = max([predictor.release_s(donor) for donor, _ in donors], default=0.0)
-        end = to_ms(predictor.incoming_s(newcomer, gpu_type, chosen.size) + release_s)
-        for donor, keeps in donors:
-            donor_end, returns = candidates.donor_end_ms(forecast, donor, keeps, end)
-            text = f"; {donor.spec.name} goes from {donor.size} to {keeps}"
-            if returns:
-                lost_s = (donor_end - forecast.end_ms(donor)) / 1000
-                text = f"; {donor.spec.name} lends {donor.size - keeps} of its {gpus(donor.size)}"
-                text += f" for {duration(end / 1000)} and loses {duration(lost_s)}"
-            texts.append(text)
-        return texts
