@@ -57,6 +57,8 @@ class LaunchSpec(AttemptSpec):
     cpus: float | None = None
     memory_bytes: int | None = None
     save_s: float = 120.0
+    uid: int | None = None
+    """User that a local job runs as; None: that of the launcher."""
 
     def sidecar_spec(self, **changes: Any) -> AttemptSpec:
         """Return the SideCar's part with the launcher's changes."""

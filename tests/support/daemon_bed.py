@@ -80,6 +80,8 @@ class Bed:
 
     simulated = True
     """Whether it gives simulated GPUs."""
+    prefix: tuple[str, ...] = ()
+    """Program and arguments that execute the daemon's command."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -160,7 +162,7 @@ class Bed:
 
     def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
         """Start the daemon and wait for nothing."""
-        command = [sys.executable, "-m", program, "up", *words]
+        command = [*self.prefix, sys.executable, "-m", program, "up", *words]
         if self.simulated and "--simulated-gpus" not in words:
             command += ["--simulated-gpus", "4"]
         if "--port" not in words:

@@ -73,6 +73,8 @@ class Context:
     leadership: Leadership | None = None
     """None: this controller runs without an election."""
     containment: Containment = Containment(Hold.CONTAINER)
+    isolation: str = ""
+    """What jobs may do on this machine; empty where they run in containers."""
     """What holds the processes of attempts that start now."""
     peers: frozenset[str] | None = None
     """Addresses that may connect; None: all."""

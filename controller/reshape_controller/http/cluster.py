@@ -156,6 +156,7 @@ class StatusPage(Handler):
             *("leader", ready, version(), reason, epoch, seq),
             containment=held.hold.value,
             containment_reason=held.reason,
+            isolation=self.context.isolation,
             waits_for=control.waits_for(),
         )
         if leadership is not None:

@@ -359,6 +359,8 @@ class Status:
     """What holds the processes of attempts that start now; empty on a standby."""
     containment_reason: str = ""
     """Where their groups are, or why there are none."""
+    isolation: str = ""
+    """What jobs of this machine may do to the operator and to each other; empty on Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ def launch_spec(
         workers=spec.workers,
         standby=_both(settings.standby, spec.standby),
         overlap=_both(settings.overlap, spec.overlap),
+        uid=spec.uid,
     )
 
 

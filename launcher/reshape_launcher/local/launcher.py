@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from reshape_launcher.local import processes, start
+from reshape_launcher.local import access, processes, start, users
 from reshape_launcher.local.folders import AttemptFolders
 from reshape_launcher.local.groups import Groups
 from reshape_launcher.local.launch_files import LaunchFiles
@@ -58,6 +58,8 @@ WRITERS_MAX = 32
 """Launches and removals at once. They may wait for a whole grace period, so that reads have threads
 of their own: a late check of a release costs GPU time."""
 WORKER_PREFIX = "worker-"
+HOME = "home"
+"""Folder of a job whose user has no account, and so no home."""
 T = TypeVar("T")
 
 
@@ -67,11 +69,16 @@ class LocalLauncher:
     Each worker but the first has the same in ``worker-K/`` below that. If one worker ends, all end.
 
     ``environment`` is the initial environment of a container; default: this process's own, without
-    RESHAPE_*.
+    RESHAPE_*. ``home``: the daemon's folder around ``root``, through which the users of jobs pass.
     """
 
-    def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._root = root.absolute()
+    def __init__(
+        self,
+        root: Path,
+        environment: Mapping[str, str] | None = None,
+        home: Path | None = None,
+    ) -> None:
+        self._root, self._home = root.absolute(), home
         base = os.environ if environment is None else environment
         self.environment = {
             name: value for name, value in base.items() if not name.startswith("RESHAPE_")
@@ -86,12 +93,18 @@ class LocalLauncher:
         self._folders = AttemptFolders(self._root)
         self._launch_files = LaunchFiles()
         self._groups = Groups(self._root)
+        self._root_is_open = False
+        """Whether users of jobs may pass through the root."""
         self._readers = ThreadPoolExecutor(READERS_MAX, "launcher-look")
         self._writers = ThreadPoolExecutor(WRITERS_MAX, "launcher-change")
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
-        """Return nothing: what a record names may exist by the time of its launch."""
-        return ()
+        """Return why the job's user cannot run it here. What a record names may exist later."""
+        problem = self._other_user(spec) and users.problem()
+        if not problem:
+            return ()
+        what = f"its processes would have uid {spec.uid}, and {problem}"
+        return (RecordRefused("user", what, users.REMEDY),)
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; if it runs, write torn files of its launch again.
@@ -154,10 +167,15 @@ class LocalLauncher:
         if (folder.run / INIT_FILE).exists() or _lives_unnamed(folder):
             self._mend(folder, spec, token)
             return  # it runs or has ended: ``containers`` reports which
+        for refusal in self.refusals(spec):
+            raise refusal
         try:
-            self._make_own_code_folder(spec)
+            self._make_folders(spec)
+            account = self._account(spec) if self._other_user(spec) else None
             environment = self.environment | marker.environment()
-            pid = start.start(folder, spec, token, environment, self._groups)
+            environment |= account.environment if account is not None else {}
+            user = account.user if account is not None else None
+            pid = start.start(folder, spec, token, environment, self._groups, user)
             self._children.add(pid)
             start.wait_until_up(folder, pid)
         except start.NotStarted as error:
@@ -179,15 +197,41 @@ class LocalLauncher:
             what = f"{folder.path}: {error.strerror}"
             raise LaunchError(what, retryable=True) from error
 
-    def _make_own_code_folder(self, spec: LaunchSpec) -> None:
-        """Create an empty folder for a record that names no code; a named folder has to exist."""
-        if Path(spec.code).is_relative_to(self._root / spec.job):
+    def _other_user(self, spec: LaunchSpec) -> bool:
+        return spec.uid is not None and spec.uid != os.geteuid()
+
+    def _account(self, spec: LaunchSpec) -> users.Account:
+        """Return the account of a job's user, with a way to its folders. Raises NotStarted."""
+        assert spec.uid is not None
+        own = self._root / spec.job
+        account = users.account_of(spec.uid, own / HOME)
+        try:
+            if not self._root_is_open:
+                access.open_root(self._root, self._home)
+                self._root_is_open = True
+            for folder in (own, self._folder(spec.job, spec.attempt).path):
+                access.let_pass(folder, account.user)
+            for text in (spec.code, spec.checkpoints, account.home):
+                access.give(Path(text), own, account.user)
+        except OSError as error:
+            what = f"{error.filename} cannot be given to uid {spec.uid}: {error.strerror}"
+            raise start.NotStarted(what) from None
+        return account
+
+    def _make_folders(self, spec: LaunchSpec) -> None:
+        """Create the attempt's folder, and an empty one for a record that names no code.
+
+        A folder of code that the record names has to exist.
+        """
+        folders = [self._folder(spec.job, spec.attempt).path]
+        if Path(spec.code).is_relative_to(self._root / spec.job) and not self._other_user(spec):
+            folders.append(Path(spec.code))
+        for folder in folders:
             try:
-                Path(spec.code).mkdir(mode=0o700, parents=True, exist_ok=True)
+                access.make_private(folder, self._root)
             except OSError as error:
-                raise start.NotStarted(
-                    f"folder {spec.code} cannot be created: {error.strerror}"
-                ) from None
+                what = f"{folder}: {error.strerror}; make it writable and free space there"
+                raise start.NotStarted(what) from None
 
     # --- what runs
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from reshape_launcher.local import access
 from reshape_launcher.local.groups import GroupFile, Groups
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import agent as agent_package
@@ -28,6 +29,7 @@ from reshape_sidecar.cgroup import CgroupError, Limits
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.values import INIT_FILE, INIT_LOG, LOCK_FILE
+from reshape_sidecar.user import User
 
 START_WAIT_S = 20.0
 """Time limit from the start of init to its pid file. Then: it counts as not started."""
@@ -45,18 +47,25 @@ class NotStarted(Exception):
 
 
 def start(
-    folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str], groups: Groups
+    folder: Folder,
+    spec: LaunchSpec,
+    token: str,
+    env: Mapping[str, str],
+    groups: Groups,
+    user: User | None = None,
 ) -> int:
     """Start init for the attempt in ``folder`` with exactly ``env``; return its pid.
 
-    Raises NotStarted.
+    ``user``: runs training; its way to ``folder`` is open. Raises NotStarted.
     """
     try:
         for path in (folder.path, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+            if user is not None:
+                access.let_pass(path, user)
         write_files(folder, spec, token)
         limits = Limits(PIDS_MAX, spec.memory_bytes, spec.cpus)
-        return _spawn(folder, spec, env, groups.make(folder, limits))
+        return _spawn(folder, spec, env, groups.make(folder, limits), user)
     except CgroupError as error:
         raise NotStarted(str(error)) from error
     except OSError as error:
@@ -69,7 +78,8 @@ def write_files(folder: Folder, spec: LaunchSpec, token: str) -> None:
     """Write the token and the spec of an attempt, each whole or not at all. Raises OSError."""
     _write_secret(folder.path / attempt.TOKEN_FILE, f"{token}\n")
     text = codec.dumps(spec.sidecar_spec(python=sys.executable))
-    durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
+    # It has the job's variables, and other users may know its path.
+    durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode(), SECRET_MODE)
 
 
 def wait_until_up(folder: Folder, pid: int) -> None:
@@ -96,17 +106,23 @@ def _check_room(folder: Folder) -> None:
 
 
 def _spawn(
-    folder: Folder, spec: LaunchSpec, env: Mapping[str, str], group: GroupFile | None
+    folder: Folder,
+    spec: LaunchSpec,
+    env: Mapping[str, str],
+    group: GroupFile | None,
+    user: User | None,
 ) -> int:
     agent = _program(agent_package.__file__)
     held = [] if group is None else ["--cgroup", group.path]
     for other in () if group is None else group.limited_by:
         held += ["--limited-by", other]
+    by_user = [] if user is None else ["--user", str(user)]
     command = [
         *(sys.executable, "-I", "-S", _program(init_package.__file__)),
         *("--folder", str(folder.path), "--job", spec.job, "--attempt", str(spec.attempt)),
         *held,
-        *("--", sys.executable, "-I", agent, "--folder", str(folder.path)),
+        *by_user,
+        *("--", sys.executable, "-I", agent, "--folder", str(folder.path), *by_user),
     ]
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(

@@ -1,6 +1,7 @@
 """``python -I PATH/agent/__main__.py --folder F``: run the agent of the attempt in folder F.
 
 Does: sets up logging and runs. Runs by file path, so that nothing enters a user's import path.
+``--user``: the user of training where it is not the agent's.
 """
 
 from __future__ import annotations
@@ -21,10 +22,17 @@ def main() -> int:
     from reshape_sidecar.agent.loop import Agent
     from reshape_sidecar.agent.spec import Folder
     from reshape_sidecar.codec import CodecError
+    from reshape_sidecar.user import User
 
     parser = argparse.ArgumentParser(prog="reshape-agent")
     parser.add_argument("--folder", type=Path, required=True)
-    folder = Folder(parser.parse_args().folder)
+    parser.add_argument("--user", type=User.of)
+    arguments = parser.parse_args()
+    folder, user = Folder(arguments.folder), arguments.user
+    if user is not None:
+        os.setgroups(
+            user.groups
+        )  # of all threads; which of them acts as the user is its own matter
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s agent: %(levelname)s %(message)s",
@@ -34,7 +42,7 @@ def main() -> int:
 
     async def run() -> int:
         try:
-            await Agent(folder).run()
+            await Agent(folder, user).run()
         except (InitGone, OSError, CodecError) as error:
             logging.getLogger("agent").error("%s", error)
             return 1

@@ -29,6 +29,7 @@ from reshape_sidecar.agent.state import AgentState
 from reshape_sidecar.contract import ENV_HASHED_GENERATION
 from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
+from reshape_sidecar.user import run_as
 from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
 
 log = logging.getLogger("agent")
@@ -88,6 +89,8 @@ class Actions:
         state = self._state
         before, self._memory_kills = self._memory_kills, cgroup.oom_kills()
         ended = await asyncio.to_thread(
+            run_as,
+            state.user,
             process_exit.inspect,
             state.spec,
             state.folder,
@@ -124,7 +127,9 @@ class Actions:
         state = self._state
         training = state.status().training
         of = 0 if training is None else training.generation
-        newest = await asyncio.to_thread(process_exit.newest_checkpoint, state.spec, of)
+        newest = await asyncio.to_thread(
+            run_as, state.user, process_exit.newest_checkpoint, state.spec, of
+        )
         if generation != state.memory.generation or state.memory.answered:
             return
         step = None if newest is None else newest.manifest.step
@@ -218,10 +223,14 @@ class Actions:
         state, spec = self._state, self._state.spec
         folder = process_exit.checkpoint_folder(spec)
         try:
-            message = await asyncio.to_thread(takeover.take_over, folder, spec.job)
+            message = await asyncio.to_thread(
+                run_as, state.user, takeover.take_over, folder, spec.job
+            )
             if message:
                 log.info("%s", message)
-            await asyncio.to_thread(checkpoints.claim, folder, spec.attempt, spec.job)
+            await asyncio.to_thread(
+                run_as, state.user, checkpoints.claim, folder, spec.attempt, spec.job
+            )
         except checkpoints.DiskFull as error:
             if state.waits_for is None:
                 log.error("%s", error)

@@ -14,6 +14,7 @@ from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec
 
 LIBRARY = "python"
+MODE = 0o755
 SCRIPT_BYTES_MAX = 1 << 20
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -26,6 +27,7 @@ def install(run: Path) -> Path | None:
     link = folder / PACKAGE.name
     try:
         folder.mkdir(exist_ok=True)
+        folder.chmod(MODE)  # training may be another user's
         if not link.is_symlink():
             link.symlink_to(PACKAGE)
     except OSError as error:

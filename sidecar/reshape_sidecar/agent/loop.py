@@ -34,6 +34,7 @@ from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.agent.training_server import serve
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import SOCKET_NAME
+from reshape_sidecar.user import User
 from reshape_sidecar.wire import Desired
 
 log = logging.getLogger("agent")
@@ -42,9 +43,11 @@ log = logging.getLogger("agent")
 class Agent:
     """One run of the agent of one attempt."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, user: User | None = None) -> None:
         self._folder = folder
-        self._state = AgentState(folder)
+        self._user = user
+        """Who runs training, and whose the files are that a record names; None: this user."""
+        self._state = AgentState(folder, user)
         self._link = CoordinatorLink(
             self._state.spec,
             token=folder.token,
@@ -63,7 +66,7 @@ class Agent:
         init = await InitLink.open(self._folder.run / SOCKET_NAME, self._on_status)
         state.status = lambda: init.status
         self._use_zygote(init)
-        server = serve(self._folder.socket, self._on_report, state.observe)
+        server = serve(self._folder.socket, self._on_report, state.observe, self._user)
         endless: list[Coroutine[Any, Any, Any]] = [
             term.wait(),
             init.listen(),
@@ -93,7 +96,7 @@ class Agent:
         if init.status.zygote is None:
             return  # an init of a release without zygotes would not understand the request
         state = self._state
-        request = standby.request(state.spec, self._folder, dict(os.environ))
+        request = standby.request(state.spec, self._folder, dict(os.environ), self._user)
         if isinstance(request, str):
             state.zygote_refusal = request
         else:
@@ -185,7 +188,9 @@ class Agent:
         """Run the self-check once; then read the GPUs, if they are real."""
         state = self._state
         env = dict(os.environ) | dict(state.spec.env)
-        state.fault = await asyncio.to_thread(selfcheck.fault, state.spec, self._folder, env)
+        state.fault = await asyncio.to_thread(
+            selfcheck.fault, state.spec, self._folder, env, self._user
+        )
         state.checked = True
         if state.fault is not None:
             log.error("self-check: %s", state.fault)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,18 +16,50 @@ from pathlib import Path
 from reshape_sidecar import durable, gpu
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
+from reshape_sidecar.user import User, closed_folder, files_as
 
 
-def fault(spec: AttemptSpec, folder: Folder, env: Mapping[str, str]) -> str | None:
-    """Return the fault that keeps this attempt from training, with its remedy; None if none."""
-    return (
-        _code_fault(spec)
-        or _program_fault(spec, env)
-        or _folder_fault("work folder", folder.run)
-        or _folder_fault("checkpoint folder", Path(spec.checkpoints))
-        or _data_fault(spec)
-        or _gpu_fault(spec)
-    )
+def fault(
+    spec: AttemptSpec, folder: Folder, env: Mapping[str, str], user: User | None = None
+) -> str | None:
+    """Return the fault that keeps this attempt from training, with its remedy; None if none.
+
+    ``user``: runs training; None: the user of this process.
+    """
+    found = _folder_fault("work folder", folder.run)
+    if found is not None:
+        return found
+    with files_as(user):
+        try:
+            return (
+                _way_fault(spec, folder, user)
+                or _code_fault(spec)
+                or _program_fault(spec, env)
+                or _folder_fault("checkpoint folder", Path(spec.checkpoints))
+                or _data_fault(spec)
+                or _gpu_fault(spec)
+            )
+        except PermissionError as error:
+            return f"{error.filename} is closed to the job's user; open it, or name another path"
+
+
+def _way_fault(spec: AttemptSpec, folder: Folder, user: User | None) -> str | None:
+    """Return which folder keeps another user than this one from what every job needs."""
+    if user is None:
+        return None
+    for what, path, remedy in (
+        ("its work folder", folder.run, "start the daemon with a --home outside of it"),
+        ("Python", Path(spec.python or sys.executable), "install Python outside of it"),
+        ("Reshape", environment.hook_path(), "install Reshape outside of it"),
+        ("its code", Path(spec.code), "correct `code` in the job record"),
+    ):
+        closed = closed_folder(path.resolve()) or closed_folder(path)
+        if closed is not None:
+            return (
+                f"folder {closed} is closed to the job's user (uid {user.uid}), and {what} is "
+                f"below it ({path}); open it (chmod o+x), or {remedy}"
+            )
+    return None
 
 
 def _code_fault(spec: AttemptSpec) -> str | None:

@@ -13,6 +13,7 @@ from reshape_sidecar.agent import converge, environment, library, script_variabl
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.init.values import InitStatus, UseZygote
+from reshape_sidecar.user import User, run_as
 from reshape_sidecar.wire import Shortcut, Standby, StandbyState, StartKind
 
 ZYGOTE_BYTES = 512 << 20
@@ -21,8 +22,13 @@ SWITCH = "RESHAPE_ZYGOTE"
 """Variable of the container that switches the zygote off with the value ``off``."""
 
 
-def request(spec: AttemptSpec, folder: Folder, base: dict[str, str]) -> UseZygote | str:
-    """Return the request for a zygote; a reason if this attempt shall have none."""
+def request(
+    spec: AttemptSpec, folder: Folder, base: dict[str, str], user: User | None = None
+) -> UseZygote | str:
+    """Return the request for a zygote; a reason if this attempt shall have none.
+
+    ``user`` reads the script.
+    """
     if spec.standby is Shortcut.OFF or base.get(SWITCH) == "off":
         return "switched off"
     command = environment.zygote_command(spec)
@@ -42,7 +48,7 @@ def request(spec: AttemptSpec, folder: Folder, base: dict[str, str]) -> UseZygot
         library=library.install(folder.run),
     )
     key = environment.zygote_key(spec, env)
-    env = script_variables.after(spec, env)
+    env = run_as(user, script_variables.after, spec, env)
     return UseZygote(key, command, spec.code, tuple(sorted(env.items())))
 
 

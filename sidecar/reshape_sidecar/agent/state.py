@@ -25,21 +25,26 @@ from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import InitStatus
+from reshape_sidecar.user import User, run_as
 from reshape_sidecar.wire import GpuUse, Observed, Saves
 
 
 class AgentState:
     """``wake`` is set if an action may be due; ``push`` reports as soon as possible."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, user: User | None = None) -> None:
         self.folder = folder
+        self.user = user
+        """Who runs training, and whose the files are that a record names; None: this user."""
         self.spec = folder.spec()
         self._file = MemoryFile(folder.run)
         self.memory: Memory = self._file.boot(time.time())
         self.timestamps = Timestamps(self.memory.learned_at_s)
         self.hook: HookReport | None = None
         """Newest report of the running training process."""
-        self.names_first_step = environment.hooked(self.spec) or library.is_used_by(self.spec)
+        self.names_first_step = environment.hooked(self.spec) or run_as(
+            user, library.is_used_by, self.spec
+        )
         """Whether training is expected to report its first step."""
         self.checked = False
         """True once the self-check has run."""

@@ -1,4 +1,4 @@
-"""The agent's server for reports of training, on a Unix socket for this user alone.
+"""The agent's server for reports of training, on a Unix socket for the job's user alone.
 
 Does: ``POST /training`` accepts a HookReport (409 for one of another generation), ``GET /health``
 returns the observed state.
@@ -17,6 +17,7 @@ from tornado.web import Application, RequestHandler
 from reshape_sidecar import codec, limits
 from reshape_sidecar.contract import HookReport
 from reshape_sidecar.init import files
+from reshape_sidecar.user import User
 from reshape_sidecar.wire import Observed
 
 Take = Callable[[HookReport], bool]
@@ -50,8 +51,13 @@ class HealthHandler(RequestHandler):
         self.finish(json.dumps(codec.to_value(self._observe())))
 
 
-def serve(path: Path, accept: Take, observe: Callable[[], Observed]) -> HTTPServer:
-    """Start the server at ``path``; needs a running event loop. Raises OSError."""
+def serve(
+    path: Path, accept: Take, observe: Callable[[], Observed], user: User | None = None
+) -> HTTPServer:
+    """Start the server at ``path``; needs a running event loop. Raises OSError.
+
+    ``user``: runs training; None: the user of this process.
+    """
     application = Application(
         [
             (r"/training", TrainingHandler, {"accept": accept}),
@@ -60,5 +66,5 @@ def serve(path: Path, accept: Take, observe: Callable[[], Observed]) -> HTTPServ
         log_function=lambda handler: None,
     )
     server = HTTPServer(application, max_body_size=limits.REPORT_BYTES_MAX)
-    server.add_socket(files.listen(path))
+    server.add_socket(files.listen(path, user))
     return server

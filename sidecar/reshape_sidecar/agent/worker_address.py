@@ -6,6 +6,7 @@ the file from which training reads the step of the save barrier.
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from reshape_sidecar import durable
 from reshape_sidecar.wire import Meeting
 
 MEETING_FILE = "meeting"
+MEETING_MODE = 0o644
+"""Training may be another user's."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -44,4 +47,8 @@ def write(run: Path, meeting: Meeting | None) -> None:
     if meeting is None:
         path.unlink(missing_ok=True)
     else:
-        durable.write_whole(path, f"{meeting.generation} {meeting.step}".encode())
+        temporary = path.with_name(f".{path.name}")
+        durable.write_synced(temporary, f"{meeting.generation} {meeting.step}".encode())
+        temporary.chmod(MEETING_MODE)
+        os.replace(temporary, path)
+        durable.sync_folder(run)

@@ -3,7 +3,8 @@
 Does: reads its arguments and serves. Runs by file path, so that nothing enters a user's import
 path. ``--grace-s`` is how long training may save after a SIGTERM to init, ``--zygote-again-s`` how
 long it runs before a zygote that has ended is started again, ``--cgroup`` the attempt's group,
-``--limited-by`` a group of version 1. With ``--echo`` init's output has that of training too.
+``--limited-by`` a group of version 1, ``--user`` the user of training where it is not init's. With
+``--echo`` init's output has that of training too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 from pathlib import Path
 
 STANDARD_ERROR = 2
+PRIVATE = 0o077
+"""Umask of init and agent beside training of another user, which may enter their folder."""
 
 
 def main() -> int:
@@ -27,6 +30,7 @@ def main() -> int:
     from reshape_sidecar.init.groups import Groups
     from reshape_sidecar.init.processes import Marker
     from reshape_sidecar.init.supervisor import AlreadyRunning, Supervisor
+    from reshape_sidecar.user import User
 
     parser = argparse.ArgumentParser(prog="reshape-init")
     parser.add_argument("--folder", type=Path, required=True)
@@ -37,18 +41,22 @@ def main() -> int:
     parser.add_argument("--cgroup", type=Path)
     parser.add_argument("--echo", action="store_true")
     parser.add_argument("--limited-by", type=Path, action="append", default=[])
+    parser.add_argument("--user", type=User.of)
     parser.add_argument("agent", nargs="+", metavar="AGENT")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     marker = Marker(arguments.job, arguments.attempt, str(folder / "run" / "agent.sock"))
     times_s = (arguments.grace_s, arguments.zygote_again_s)
     groups = Groups(arguments.cgroup)
+    if arguments.user is not None:
+        os.umask(PRIVATE)
     try:
         if groups.attempt is not None:
             for group in (groups.attempt / cgroup.INIT, *arguments.limited_by):
                 cgroup.enter(group)
+        command, echoes = tuple(arguments.agent), arguments.echo
         supervisor = Supervisor(
-            folder, marker, tuple(arguments.agent), *times_s, groups, echoes=arguments.echo
+            folder, marker, command, *times_s, groups, arguments.user, echoes=echoes
         )
     except (AlreadyRunning, cgroup.CgroupError) as error:
         print(f"init: {error}", file=sys.stderr, flush=True)

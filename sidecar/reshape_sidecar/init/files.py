@@ -6,6 +6,8 @@ import os
 import socket
 from pathlib import Path
 
+from reshape_sidecar.user import User
+
 SOCKET_MODE = 0o600
 BACKLOG = 64
 UNKNOWN_BOOT = "unknown"
@@ -34,8 +36,10 @@ def boot_id() -> str:
         return UNKNOWN_BOOT
 
 
-def listen(path: Path) -> socket.socket:
-    """Return a non-blocking listening Unix socket at ``path``, for this user alone.
+def listen(path: Path, user: User | None = None) -> socket.socket:
+    """Return a non-blocking listening Unix socket at ``path``, for ``user`` alone (and root).
+
+    None: for the user of this process.
 
     The path may exceed the kernel's 107 bytes: it is reached through its opened folder.
     """
@@ -47,6 +51,8 @@ def listen(path: Path) -> socket.socket:
     finally:
         os.close(folder)
     os.chmod(path, SOCKET_MODE)
+    if user is not None:
+        os.chown(path, user.uid, user.gid)
     server.listen(BACKLOG)
     return server
 

@@ -1,7 +1,7 @@
 """Starts a process for init; standard library only.
 
 Does: forks and executes a program in its own session, with a log file as its output and no other
-open file; the kernel kills it if init dies. No shell is used.
+open file, as another user if the job has one; the kernel kills it if init dies. No shell is used.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reshape_sidecar import cgroup
+from reshape_sidecar.user import User
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LOG_MODE = 0o640
+LOG_MODE_OF_USER = 0o600
 CHILD_SIGNALS = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -48,12 +50,13 @@ def spawn(
     inherit: int | None = None,
     group: Path | None = None,
     sees_others: bool = False,
+    user: User | None = None,
 ) -> int:
     """Start ``command`` in ``folder`` with exactly ``env``; output is appended to ``log``.
 
     Returns the pid once the program was executed. Raises SpawnError if it was not. ``inherit``: a
     descriptor that the program gets. ``group``: the cgroup that it is in, and the only one that it
-    sees, unless ``sees_others``.
+    sees, unless ``sees_others``. ``user``: runs it; None: the user of this process.
     """
     parent = os.getpid()
     try:
@@ -61,7 +64,7 @@ def spawn(
         with os.fdopen(reader, "rb") as result, os.fdopen(writer, "wb") as report:
             pid = os.fork()
             if pid == 0:
-                _child(command, folder, env, log, writer, parent, inherit, group, sees_others)
+                _child(command, folder, env, log, writer, parent, inherit, group, sees_others, user)
             report.close()
             failure = result.read()
     except OSError as error:  # too many processes or open files
@@ -82,13 +85,12 @@ def _child(
     inherit: int | None,
     group: Path | None,
     sees_others: bool,
+    user: User | None,
 ) -> None:
     """Prepare and execute the program after the fork; does not return."""
     try:
         os.setsid()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(signal.SIGKILL)  # init died before the line above took hold
+        _die_with(parent)
         if group is not None:
             cgroup.enter(group)
             if not sees_others:
@@ -98,18 +100,37 @@ def _child(
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         nothing = os.open(os.devnull, os.O_RDONLY)
-        output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE)
+        output = open_log(log, user)
         os.dup2(nothing, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
         if inherit is not None:
             os.set_inheritable(inherit, True)
+        if user is not None:
+            user.become()
+            _die_with(parent)
         os.chdir(folder)
         os.execvpe(command[0], list(command), dict(env))
     except BaseException as error:
         text = f"{command[0]} cannot be started in {folder}: {error}{_hint(command[0], error)}"
         os.write(writer, text.encode(errors="replace"))
         os._exit(1)
+
+
+def open_log(log: Path, user: User | None) -> int:
+    """Return a descriptor that appends to ``log``, which is ``user``'s. Raises OSError."""
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE)
+    if user is not None:
+        os.fchown(output, user.uid, user.gid)
+        os.fchmod(output, LOG_MODE_OF_USER)
+    return output
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(signal.SIGKILL)  # it died before the line above took hold
 
 
 def _hint(program: str, error: BaseException) -> str:

@@ -31,6 +31,7 @@ from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Identity, Marker
 from reshape_sidecar.init.values import Adopt, Prepare, SuccessorProcess
 from reshape_sidecar.init.zygote import Fork, Order, Zygote
+from reshape_sidecar.user import User
 from reshape_sidecar.wire import PrepareStage
 
 READ_BYTES = 1 << 16
@@ -50,12 +51,13 @@ class Successor:
         in_vain: InVain,
         zygote: Zygote,
         groups: Groups = NO_GROUPS,
+        user: User | None = None,
     ) -> None:
         self._log = log
         self._zygote = zygote
         self._fork: tuple[Fork, socket.socket] | None = None
         """The fork of the newest preparation and the connection to it, until it begins."""
-        self._groups = groups
+        self._groups, self._user = groups, user
         self._marker = marker
         self._selector = selector
         self._in_vain = in_vain
@@ -110,7 +112,8 @@ class Successor:
             try:
                 group = self._groups.successor(request.number)
                 pid = spawn.spawn(
-                    request.command, request.folder, env, self._log, its.fileno(), group
+                    *(request.command, request.folder, env, self._log, its.fileno(), group),
+                    user=self._user,
                 )
             except (spawn.SpawnError, CgroupError, OSError) as error:
                 mine.close()

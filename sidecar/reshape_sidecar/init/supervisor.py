@@ -57,6 +57,7 @@ from reshape_sidecar.init.values import (
     WithdrawSigterm,
 )
 from reshape_sidecar.init.zygote import Fork, Order, Zygote
+from reshape_sidecar.user import User
 from reshape_sidecar.wire import SIGNAL_BASE, StartKind
 
 STANDARD_OUTPUT = 1
@@ -77,6 +78,7 @@ class Supervisor:
         grace_s: float = limits.GRACE_S,
         zygote_again_s: float = limits.ZYGOTE_AGAIN_S,
         groups: Groups = NO_GROUPS,
+        user: User | None = None,
         *,
         echoes: bool = False,
     ) -> None:
@@ -84,7 +86,7 @@ class Supervisor:
         self._run = folder / "run"
         self._logs = folder / "logs"
         self._marker = marker
-        self._groups = groups
+        self._groups, self._user = groups, user
         self._lock = open(self._run / LOCK_FILE, "w")  # noqa: SIM115 (held until init ends)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +103,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._zygote = Zygote(
             *(self._logs / ZYGOTE_LOG, marker, self._selector, self._went_cold, zygote_again_s),
-            groups,
+            *(groups, user),
         )
         self._status = InitStatus(me, processes.start_time(me), zygote=self._zygote.status)
         self._sent_status = self._status
@@ -115,7 +117,7 @@ class Supervisor:
             self._selector,
             functools.partial(self._went_cold, prefix="prepared in vain: "),
             self._zygote,
-            groups,
+            *(groups, user),
         )
 
     def run(self) -> int:
@@ -251,7 +253,9 @@ class Supervisor:
             offset = log.stat().st_size if log.exists() else 0
             if not pid:
                 group = self._groups.training(request.generation)
-                pid = spawn.spawn(request.command, request.folder, env, log, group=group)
+                pid = spawn.spawn(
+                    request.command, request.folder, env, log, group=group, user=self._user
+                )
         except (spawn.SpawnError, CgroupError, OSError) as error:
             training = TrainingProcess(
                 request.generation, 0, 0, asked_at_s, False, NOT_EXECUTABLE, asked_at_s, str(error)

@@ -30,6 +30,7 @@ from reshape_sidecar.init import logs, processes, spawn
 from reshape_sidecar.init.groups import NO_GROUPS, Groups
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import TrainingProcess, UseZygote, ZygoteProcess
+from reshape_sidecar.user import User
 from reshape_sidecar.wire import StandbyState
 
 ROOM_BYTES = 8192
@@ -102,9 +103,10 @@ class Zygote:
         went_cold: Report,
         again_s: float = limits.ZYGOTE_AGAIN_S,
         groups: Groups = NO_GROUPS,
+        user: User | None = None,
     ) -> None:
         self._log = log
-        self._groups = groups
+        self._groups, self._user = groups, user
         self._marker = marker
         self._selector = selector
         self._went_cold = went_cold
@@ -153,6 +155,7 @@ class Zygote:
                     inherit=theirs.fileno(),
                     group=self._groups.zygote(),
                     sees_others=True,  # its forks see their own group alone
+                    user=self._user,
                 )
             except (spawn.SpawnError, CgroupError) as error:
                 ours.close()
@@ -192,6 +195,8 @@ class Zygote:
         fork = Fork(order, ours, now_s + limits.ZYGOTE_ANSWER_S, answer)
         line = order.line(in_cgroup=self._groups.attempt is not None)
         try:
+            if self._user is not None:
+                os.close(spawn.open_log(order.log, self._user))  # the fork may not create it
             with theirs:
                 given = [theirs] if order.standby is None else [theirs, order.standby]
                 socket.send_fds(self._control, [ORDER], [one.fileno() for one in given])

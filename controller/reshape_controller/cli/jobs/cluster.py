@@ -123,4 +123,6 @@ def _told(found: Status) -> str:
     if found.containment:
         reason = f" ({found.containment_reason})" if found.containment_reason else ""
         lines.append(f"containment: {found.containment}{reason}")
+    if found.isolation:
+        lines.append(f"isolation: {found.isolation}")
     return "\n".join(lines)

@@ -67,7 +67,7 @@ class Daemon:
     ) -> None:
         self.url = url
         self._leadership = leadership
-        self._containment = backend.containment()
+        self._containment, self._isolation = backend.containment(), backend.isolation()
         self._sidecar_names = backend.sidecar_names
         self._settings, self._store, self._hosts = settings, store, backend.hosts
         self._tokens = Tokens(settings.home.secret())
@@ -119,6 +119,7 @@ class Daemon:
             clock=self._clock,
             leadership=self._leadership,
             containment=self._containment,
+            isolation=self._isolation,
         )
 
     def servers(

@@ -36,6 +36,7 @@ from reshape_controller.store.sqlite import file
 from reshape_launcher import ansible
 from reshape_launcher.kubernetes.finding import Finding
 from reshape_launcher.kubernetes.preflight import findings
+from reshape_launcher.local import users
 from reshape_launcher.local.launcher import LocalLauncher
 
 
@@ -79,6 +80,7 @@ def _all(config: Config) -> list[Finding]:
     found += hosts
     if place is None:
         found.append(_containment(config))
+        found.append(_isolation())
     found.append(_attempt("store", "", lambda: _store(store_settings(config))))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
@@ -99,6 +101,11 @@ def _containment(config: Config) -> Finding:
     held = LocalLauncher(Home(config.home).jobs).containment()
     detail = f"{held.hold.value}: {held.reason}"
     return Finding("containment", True, detail, held.remedy)
+
+
+def _isolation() -> Finding:
+    """Try whether jobs can have users of their own; jobs of the daemon's user are no failure."""
+    return Finding("isolation", True, users.isolation(), users.REMEDY if users.problem() else "")
 
 
 def _store(place: StoreSettings) -> str:

@@ -22,7 +22,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
-from reshape_launcher.local import job_environment
+from reshape_launcher.local import job_environment, users
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Containment, Hold, Launcher
 from reshape_sidecar.wire import Shortcut
@@ -47,6 +47,8 @@ class Backend:
     """Host names by which SideCars in pods may address this daemon."""
     containment: Callable[[], Containment] = lambda: Containment(Hold.CONTAINER)
     """What holds the processes of attempts; it may block for a moment."""
+    isolation: Callable[[], str] = lambda: ""
+    """What jobs may do on this machine, in words; it may block for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,14 @@ class DaemonSettings:
             names = frozenset({urlsplit(url).hostname or "", self.kubernetes.sidecar_address})
             return Backend("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names)
         environment = job_environment.allowed(os.environ, self.job_environment)
-        local = LocalLauncher(self.home.jobs, environment)
+        local = LocalLauncher(self.home.jobs, environment, self.home.folder)
         launcher: Launcher = local
         if self.container_costs is not None:
             launcher = DeclaredLauncher(launcher, self.container_costs)
         hosts = ThisMachine(self.home, self.devices, launcher)
         containment = local.containment
-        return Backend("local", launcher, hosts, self.home.jobs, containment=containment)
+        return Backend(
+            *("local", launcher, hosts, self.home.jobs),
+            containment=containment,
+            isolation=users.isolation,
+        )

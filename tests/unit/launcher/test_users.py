@@ -1,0 +1,78 @@
+"""A job of another user: refused where that user cannot be had, and given no folder but its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from reshape_launcher.local import access, users
+from reshape_launcher.local.launcher import LocalLauncher
+from reshape_launcher.spec import DeviceMode, LaunchSpec, RecordRefused
+from reshape_sidecar.user import User
+
+SELF = User(os.geteuid(), os.getegid())
+
+
+def spec(uid: int | None) -> LaunchSpec:
+    return LaunchSpec(
+        job="job-1",
+        attempt=1,
+        name="a",
+        host="local",
+        command=("python", "train.py"),
+        code="/code",
+        checkpoints="/checkpoints",
+        coordinator_url="http://127.0.0.1:9",
+        epoch=1,
+        device_mode=DeviceMode.SIMULATED,
+        uid=uid,
+    )
+
+
+def modes(folder: Path) -> dict[str, str]:
+    return {path.name: f"{stat.S_IMODE(path.stat().st_mode):o}" for path in folder.iterdir()}
+
+
+def test_a_daemon_that_cannot_be_the_user_refuses_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users, "problem", lambda: "the daemon runs as user 1000, not as root")
+    launcher, other = LocalLauncher(tmp_path / "jobs"), os.geteuid() + 1
+    assert launcher.refusals(spec(None)) == launcher.refusals(spec(os.geteuid())) == ()
+    (refusal,) = launcher.refusals(spec(other))
+    assert refusal.field == "user"
+    assert f"uid {other}, and the daemon runs as user 1000" in refusal.what
+    assert refusal.remedy == users.REMEDY
+    with pytest.raises(RecordRefused):
+        asyncio.run(launcher.launch(spec(other), "token"))
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_an_open_home_shows_other_users_nothing_of_what_was_there(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    jobs = home / "jobs"
+    for folder in (jobs / "before", home / "backups"):
+        folder.mkdir(parents=True)
+    for name in ("token", "store.sqlite"):
+        (home / name).touch(0o644)
+    home.chmod(0o700)
+    access.open_root(jobs, home)
+    assert modes(home) == {"jobs": "711", "backups": "700", "token": "600", "store.sqlite": "600"}
+    assert modes(jobs) == {"before": "750"}
+    assert modes(tmp_path) == {"home": "711"}
+
+
+def test_a_user_is_given_the_folders_of_its_job_that_have_these_names_and_no_other(
+    tmp_path: Path,
+) -> None:
+    own = tmp_path / "job-1"
+    (own / "attempt-1").mkdir(parents=True)
+    named = ("work", "checkpoints", "attempt-2", "..", "work/../../else", "../job-2/work")
+    for name in named:
+        access.give(own / name, own, SELF)
+    assert sorted(path.name for path in own.iterdir()) == ["attempt-1", "checkpoints", "work"]
+    assert [path.name for path in tmp_path.iterdir()] == ["job-1"]
