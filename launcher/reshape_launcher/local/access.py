@@ -45,6 +45,14 @@ def open_root(root: Path, home: Path | None) -> None:
         os.chmod(place, PASS_ALL)
 
 
+def is_open(root: Path) -> bool:
+    """Return whether ``root`` was opened, by this launcher or an earlier one. Raises OSError."""
+    try:
+        return stat.S_IMODE(root.stat().st_mode) == PASS_ALL
+    except FileNotFoundError:
+        return False
+
+
 def let_pass(folder: Path, user: User) -> None:
     """Let ``user`` pass through ``folder``, which is the launcher's. Raises OSError."""
     os.chown(folder, -1, user.gid)

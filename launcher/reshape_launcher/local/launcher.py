@@ -197,6 +197,13 @@ class LocalLauncher:
             what = f"{folder.path}: {error.strerror}"
             raise LaunchError(what, retryable=True) from error
 
+    def _keep_open(self) -> None:
+        """Open the root once more after a restart: jobs of users go on, and systemd, for one, sets
+        the mode of the daemon's home at each start."""
+        if not self._root_is_open and access.is_open(self._root):
+            access.open_root(self._root, self._home)
+            self._root_is_open = True
+
     def _other_user(self, spec: LaunchSpec) -> bool:
         return spec.uid is not None and spec.uid != os.geteuid()
 
@@ -237,6 +244,7 @@ class LocalLauncher:
 
     def _containers(self) -> tuple[ContainerStatus, ...]:
         self._reap()
+        self._keep_open()
         found = []
         dead: list[tuple[Marker, list[Marker]]] = []
         """The first worker without an init of each attempt that has one, and all of its workers."""

@@ -49,6 +49,12 @@ def command(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
     return tuple(words)
 
 
+def finds_python(spec: AttemptSpec) -> bool:
+    """Return whether ``spec.python`` stands for the first word of the command."""
+    word = spec.command[0] if spec.command else ""
+    return _is_interpreter(word) and "/" not in word
+
+
 def hooked(spec: AttemptSpec) -> bool:
     """Return whether the training process runs under the hook, which reports the first step."""
     words = spec.command

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,12 +46,15 @@ def _way_fault(spec: AttemptSpec, folder: Folder, user: User | None) -> str | No
     """Return which folder keeps another user than this one from what every job needs."""
     if user is None:
         return None
-    for what, path, remedy in (
+    needs = [
         ("its work folder", folder.run, "start the daemon with a --home outside of it"),
-        ("Python", Path(spec.python or sys.executable), "install Python outside of it"),
-        ("Reshape", environment.hook_path(), "install Reshape outside of it"),
         ("its code", Path(spec.code), "correct `code` in the job record"),
-    ):
+    ]
+    if spec.python is not None and environment.finds_python(spec):
+        needs.append(("Python", Path(spec.python), "install Python outside of it"))
+    if environment.hooked(spec):
+        needs.append(("Reshape", environment.hook_path(), "install Reshape outside of it"))
+    for what, path, remedy in needs:
         closed = closed_folder(path.resolve()) or closed_folder(path)
         if closed is not None:
             return (

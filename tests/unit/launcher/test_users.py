@@ -66,6 +66,20 @@ def test_an_open_home_shows_other_users_nothing_of_what_was_there(tmp_path: Path
     assert modes(tmp_path) == {"home": "711"}
 
 
+def test_a_home_that_was_open_is_opened_again_by_the_next_daemon(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "jobs").mkdir(parents=True)
+    access.open_root(home / "jobs", home)
+    home.chmod(0o700)  # as systemd does at a start
+    assert asyncio.run(LocalLauncher(home / "jobs", home=home).containers()) == ()
+    assert modes(tmp_path) == {"home": "711"}
+    closed = tmp_path / "closed"
+    (closed / "jobs").mkdir(parents=True, mode=0o700)
+    closed.chmod(0o700)
+    asyncio.run(LocalLauncher(closed / "jobs", home=closed).containers())
+    assert modes(tmp_path)["closed"] == "700"
+
+
 def test_a_user_is_given_the_folders_of_its_job_that_have_these_names_and_no_other(
     tmp_path: Path,
 ) -> None:

@@ -19,6 +19,21 @@ from tests.support.user_bed import ADA, place
 USER = User(ADA, users.NOBODY)
 
 
+def spec_of(path: Path, command: tuple[str, ...], python: str | None = None) -> AttemptSpec:
+    return AttemptSpec(
+        job="j",
+        attempt=1,
+        name="j",
+        command=command,
+        code=str(path),
+        checkpoints=str(path / "checkpoints"),
+        coordinator_url="http://127.0.0.1:9",
+        epoch=1,
+        device_mode=DeviceMode.SIMULATED,
+        python=python,
+    )
+
+
 def test_the_text_of_a_user_has_uid_gid_and_groups() -> None:
     for user in (User(7, 8), User(7, 8, (9, 10))):
         assert User.of(str(user)) == user
@@ -59,21 +74,28 @@ def test_a_work_folder_below_a_closed_folder_is_a_fault_that_names_it() -> None:
         folder = Folder(closed / "attempt-1")
         folder.run.mkdir(parents=True)
         closed.chmod(0o700)
-        spec = AttemptSpec(
-            job="j",
-            attempt=1,
-            name="j",
-            command=("python", "train.py"),
-            code=str(path),
-            checkpoints=str(path / "checkpoints"),
-            coordinator_url="http://127.0.0.1:9",
-            epoch=1,
-            device_mode=DeviceMode.SIMULATED,
-        )
+        spec = spec_of(path, ("python", "train.py"))
         fault = selfcheck.fault(spec, folder, os.environ, USER)
         assert fault is not None
         assert fault.startswith(f"folder {closed} is closed to the job's user (uid {ADA})")
         assert "--home" in fault
+
+
+def test_a_program_that_is_no_python_needs_no_way_to_python() -> None:
+    with place() as path:
+        folder, closed = Folder(path / "attempt-1"), path / "closed"
+        folder.run.mkdir(parents=True)
+        (closed / "bin").mkdir(parents=True)
+        closed.chmod(0o700)
+        (path / "checkpoints").mkdir()
+        os.chown(path / "checkpoints", ADA, users.NOBODY)
+        python = str(closed / "bin" / "python")
+        shell = spec_of(path, ("sh", "-c", "true"), python)
+        assert selfcheck.fault(shell, folder, os.environ, USER) is None
+        script = spec_of(path, ("python", "-c", "pass"), python)
+        assert f"folder {closed} is closed" in str(
+            selfcheck.fault(script, folder, os.environ, USER)
+        )
 
 
 def test_the_path_of_a_user_without_an_account_has_the_spare_home(tmp_path: Path) -> None:
