@@ -8,17 +8,18 @@ a credential. Blocking: call it from a thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubernetes import client, config, stream
+from kubernetes import client, config, stream, watch
 from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
 from reshape_launcher.kubernetes import api_objects
 from reshape_launcher.kubernetes.api_errors import call, none_if
 from reshape_launcher.kubernetes.leases import ApiLease, ApiNodeLeases
+from reshape_launcher.kubernetes.node_watch import Expired
 from reshape_launcher.kubernetes.pod import CONTAINER
 from reshape_launcher.kubernetes.rights import Right
 from reshape_launcher.kubernetes.settings import NODE_LEASE_NAMESPACE
@@ -40,6 +41,10 @@ CALL_S = 10.0
 """Time limit of a call. Then: KubernetesError; the caller repeats it."""
 RUN_S = 15.0
 """Time limit of a command in a pod."""
+WATCH_S = 60
+"""Longest watch in one call. Then: another call goes on from there."""
+GONE = 410
+NO_NODE = Node("", ready=False, schedulable=False, boot_id="")
 PAGE = 500
 NOT_RUNNING = ("container not found", "does not have a host assigned")
 """Answers of a node, or of the API server for a pod without one, about a container that is not
@@ -176,8 +181,34 @@ class ClusterClient:
         )
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
+        return self.list_nodes(selector)[0]
+
+    def list_nodes(self, selector: str) -> tuple[tuple[Node, ...], str]:
+        """Return all nodes with these labels, and the version of this list."""
         found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)
-        return tuple(api_objects.node_of(item) for item in found.items)
+        nodes = tuple(api_objects.node_of(item) for item in found.items)
+        return nodes, str(found.metadata.resource_version)
+
+    def node_changes(self, selector: str, version: str) -> Iterator[tuple[str, Node, str]]:
+        """Yield the changes of nodes since ``version``, as ``NodeSource`` says."""
+        own = client.CoreV1Api(client.ApiClient(self._api.configuration))
+        options = {"label_selector": selector, "resource_version": version}
+        limits = {"timeout_seconds": WATCH_S, "_request_timeout": (CALL_S, WATCH_S + CALL_S)}
+        try:
+            for event in watch.Watch().stream(
+                own.list_node, allow_watch_bookmarks=True, **options, **limits
+            ):
+                kind, raw = str(event["type"]), event["raw_object"]
+                newer = str(raw["metadata"]["resourceVersion"])
+                found = NO_NODE if kind == "BOOKMARK" else api_objects.node_of(event["object"])
+                yield kind, found, newer
+        except client.ApiException as error:
+            if error.status == GONE:
+                raise Expired from None
+            what = "nodes cannot be watched"
+            raise KubernetesError(what, int(error.status or 0), str(error.reason)) from None
+        finally:
+            own.api_client.rest_client.pool_manager.clear()
 
     def claim(self, name: str) -> ClaimInfo | None:
         read = self._core.read_namespaced_persistent_volume_claim

@@ -31,6 +31,7 @@ from reshape_launcher.kubernetes import (
 from reshape_launcher.kubernetes.apply import Applier, AttemptObjects, DirectApplier
 from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, busy_reason
 from reshape_launcher.kubernetes.node_leases import NodeLeases
+from reshape_launcher.kubernetes.node_watch import NodeWatch
 from reshape_launcher.kubernetes.pod_mounts import FIRST_WORKER, logs_folder, mounts_of
 from reshape_launcher.kubernetes.pod_status import TroubleTimer
 from reshape_launcher.kubernetes.settings import PodSettings
@@ -71,7 +72,7 @@ class KubernetesLauncher:
     """``Launcher`` and ``HostSource`` on one namespace of a cluster.
 
     ``applier`` creates an attempt's objects; default: the API client does. ``monotonic_s`` is any
-    steady clock.
+    steady clock. ``nodes``: a watch of this controller's nodes; default: each look lists them.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class KubernetesLauncher:
         devices: PodDevices,
         applier: Applier | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
+        nodes: NodeWatch | None = None,
     ) -> None:
         self._cluster = cluster
+        self._watched = nodes
         self._applier = DirectApplier(cluster) if applier is None else applier
         self._settings = settings
         self._devices = devices
@@ -154,6 +157,8 @@ class KubernetesLauncher:
 
     def close(self) -> None:
         """End the threads and connections; nothing in the cluster changes."""
+        if self._watched is not None:
+            self._watched.close()
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
         self._cluster.close()
@@ -274,10 +279,10 @@ class KubernetesLauncher:
             raise KubernetesError(f"pod {seen.name}", 0, f"bad answer {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
-        nodes = self._cluster.nodes(self._settings.node_selector)
+        nodes = self._nodes()
         others: dict[str, str] = {}
         if self._leases is not None:
-            others = self._leases.take(node.name for node in nodes)
+            others = self._leases.take(node.name for node in nodes if node.ready)
         ours = tuple(node for node in nodes if node.name not in others)
         known = self._devices.of(self._cluster, ours)
         found = []
@@ -292,6 +297,11 @@ class KubernetesLauncher:
             closed = self._why_closed(node)
             found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state, has.shown, closed))
         return tuple(found)
+
+    def _nodes(self) -> tuple[Node, ...]:
+        if self._watched is not None:
+            return self._watched.nodes()
+        return self._cluster.nodes(self._settings.node_selector)
 
     def _release(self, host: str) -> bool:
         leases = self._leases

@@ -54,5 +54,6 @@ RIGHTS = (
     Right(*("create", "leases", WHO, "coordination.k8s.io"), of_node_leases=True),
     Right(*("update", "leases", WHO, "coordination.k8s.io"), of_node_leases=True),
     Right("list", "nodes", "list the hosts", of_cluster=True),
+    Right("watch", "nodes", "see the changes of hosts", of_cluster=True),
     Right("get", "runtimeclasses", "check it in reshape doctor", "node.k8s.io", of_cluster=True),
 )

@@ -45,7 +45,7 @@ def test_no_right_reads_a_secret_writes_a_node_or_makes_a_pod() -> None:
     grants = {(verb, resource) for verb, _, resource, _ in granted()}
     assert not [grant for grant in grants if "*" in grant]
     assert {verb for verb, resource in grants if resource == "secrets"} == {"create"}
-    assert {verb for verb, resource in grants if resource == "nodes"} == {"list"}
+    assert {verb for verb, resource in grants if resource == "nodes"} == {"list", "watch"}
     assert ("create", "pods") not in grants
 
 

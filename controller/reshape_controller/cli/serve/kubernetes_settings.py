@@ -80,6 +80,7 @@ class KubernetesSettings:
             PlaybookApplier,
         )
         from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+        from reshape_launcher.kubernetes.node_watch import NodeWatch
 
         cluster = self.cluster()
         applier: Applier = DirectApplier(cluster)
@@ -93,7 +94,8 @@ class KubernetesSettings:
                 )
             kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
             applier = PlaybookApplier(self.runs, ApplyTarget(kubeconfig, self.pods.namespace))
-        return KubernetesLauncher(cluster, self.pods, self.devices, applier)
+        nodes = NodeWatch(cluster, self.pods.node_selector)
+        return KubernetesLauncher(cluster, self.pods, self.devices, applier, nodes=nodes)
 
 
 def kubernetes_settings(config: Config) -> KubernetesSettings | None:
