@@ -171,9 +171,10 @@ class ControllerPod:
         path = ":".join(["/libraries", *(f"/source/{name}" for name in SOURCES)])
         container["env"].append({"name": "PYTHONPATH", "value": path})
         container["env"].append({"name": "RESHAPE_SIMULATED_GPUS", "value": "4"})
-        for volume in pod["volumes"]:
-            if volume["name"] == "storage":
-                volume["persistentVolumeClaim"]["claimName"] = SHARED
+        # A claim in two volumes of a pod is never mounted: the shared one has the logs here.
+        pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] != "storage"]
+        for mount in container["volumeMounts"]:
+            mount["name"] = SHARED if mount["name"] == "storage" else mount["name"]
         for entry in container["env"]:
             if entry["name"] == "RESHAPE_SIDECAR_URL":
                 entry["value"] = f"http://{self.address}:7471"  # there is no DNS here
