@@ -102,6 +102,31 @@ def cell(found: list[Result]) -> str:
     return f"{survived} of {len(found)}; {quantiles([each.release_s for each in found])}"
 
 
+def by_killed(results: list[Result]) -> list[str]:
+    """Return the lines of a table: where the time of a release goes."""
+    lines = [
+        "| Killed | Rounds | Kill to the next agent's report, p50, p95, maximum (s) "
+        f"| Order to verified release, p50, p95, maximum (s) | Later than {BOUND_S:g} s |",
+        "|---|---|---|---|---|",
+    ]
+    for killed in KILLED:
+        found = [each for each in results if each.case.killed == killed]
+        if found:
+            after_s = [each.after_order_s for each in found]
+            order_s = [each.order_s for each in found]
+            first = spread(order_s) if killed == "agent" else "0"
+            late = sum(each > BOUND_S for each in after_s)
+            lines.append(f"| {killed} | {len(found)} | {first} | {spread(after_s)} | {late} |")
+    return lines
+
+
+def spread(values: list[float]) -> str:
+    """Return p50, p95 and maximum."""
+    ordered = sorted(values)
+    high = ordered[min(len(ordered) - 1, int(PERCENTILE * len(ordered)))]
+    return f"{ordered[len(ordered) // 2]:.2f}, {high:.2f}, {ordered[-1]:.2f}"
+
+
 def table(results: list[Result]) -> str:
     """Return the results as a table for docs/reliability.md, with the totals below."""
     rows = [f"| Program | {' | '.join(f'{each} killed' for each in KILLED)} |"]
@@ -113,16 +138,11 @@ def table(results: list[Result]) -> str:
         ]
         if all(row):
             rows.append(f"| {escape} | {' | '.join(map(cell, row))} |")
-    agent = [each for each in results if each.case.killed == "agent"]
-    after = [each.after_order_s for each in results]
-    late = sum(each > BOUND_S for each in after)
+    rows += ["", *by_killed(results), ""]
     loads = sorted(each.load for each in results)
     survivors = sum(each.survivors > 0 for each in results)
     rows += [
-        "",
         f"rounds with a survivor: {survivors} of {len(results)}, bound {3 / len(results):.2%}",
-        f"kill of the agent to the report of the next: {quantiles([e.order_s for e in agent])} s",
-        f"order to verified release: {quantiles(after)} s; {late} later than {BOUND_S:g} s",
         f"load of the machine: {loads[0]:.0f} to {loads[-1]:.0f}, "
         f"median {loads[len(loads) // 2]:.0f}",
     ]

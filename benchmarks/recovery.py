@@ -133,6 +133,8 @@ def _training(home: LightBed) -> dict[str, tuple[str, ...]]:
 
 def _observed(home: LightBed) -> bool:
     status = home.status()
+    assert home.daemon is not None
+    assert home.daemon.poll() is None, home.log.read_text()[-2000:]
     return bool(status) and status["ready"] and not status["waits_for"]
 
 

@@ -65,6 +65,7 @@ class LightLauncher:
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Write the line of a container, once."""
+        (self._root / spec.job).mkdir(exist_ok=True)  # shows that the job is of this home
         if (spec.job, spec.attempt) not in self._runs:
             url = spec.coordinator_url
             self._write(Line(spec.job, spec.attempt, True, url, token, spec.epoch))
