@@ -92,7 +92,8 @@ ENGINE = (
         f"{CORE}/reports.py",
         "if report.attempt != before.attempt or report.sequence <= before.sequence:",
         "if report.sequence <= before.sequence:",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "late-report-counts",
@@ -100,7 +101,8 @@ ENGINE = (
         f"{CORE}/reports.py",
         "if report.attempt != before.attempt or report.sequence <= before.sequence:",
         "if report.attempt != before.attempt:",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "donor-asked-early",
@@ -262,10 +264,19 @@ STORE = (
 PROCESSES = (
     Bug(
         "release-without-cgroup",
-        "a release is verified without a look at the cgroup, and a removal does not kill in it",
-        "sidecar/reshape_sidecar/cgroup.py",
-        '    return "populated 0" not in text.splitlines()',
-        "    return False",
+        "a release is verified without a look at the cgroup",
+        "launcher/reshape_launcher/local/launcher.py",
+        "self._groups.busy(folder, generation if init_of(folder.run) else None)",
+        '""',
+        Finder.TEST,
+        ("tests/unit/launcher/test_groups.py",),
+    ),
+    Bug(
+        "no-kill-of-the-group",
+        "a removal does not kill what is in the cgroup",
+        "launcher/reshape_launcher/local/groups.py",
+        "        empty = cgroup.kill_until_empty(group, wait_s)\n",
+        "        empty = not cgroup.populated(group)\n",
         Finder.CHAOS,
         _only("kill-init"),
     ),

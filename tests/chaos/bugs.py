@@ -35,7 +35,8 @@ class Command:
 
     words: tuple[str, ...]
     ends: str
-    """Regular expression of the line that tells of the first failure; its group is the number."""
+    """Regular expression of the line that tells of the first failure; its group is the number, or
+    the name of the test."""
     unit: str
     offset: int = 0
     """Added to the number, which counts from 0."""
@@ -58,7 +59,9 @@ COMMANDS = {
         1,
     ),
     Finder.CHAOS: Command(("tests.chaos", "200", "--stop"), r"(\d+) faults in", "faults"),
-    Finder.TEST: Command(("pytest", "-q", "-x", "-p", "no:cacheprovider"), r"(\d+) failed", "run"),
+    Finder.TEST: Command(
+        ("pytest", "-q", "-x", "-p", "no:cacheprovider"), r"^FAILED \S+::(\w+)", ""
+    ),
 }
 
 
@@ -82,7 +85,7 @@ def misfit(bug: Bug) -> str:
 
 
 def find(bug: Bug) -> str | None:
-    """Plant a bug; return after how much it was found, or None."""
+    """Plant a bug; return the test that found it, or after how much it was found; or None."""
     command = COMMANDS[bug.finder]
     with tempfile.TemporaryDirectory(prefix="bug-") as name:
         folder = Path(name)
@@ -98,20 +101,22 @@ def find(bug: Bug) -> str | None:
             start_new_session=True,
         )
         assert process.stdout is not None
-        until_s, number = time.monotonic() + LIMIT_S, None
+        until_s, after = time.monotonic() + LIMIT_S, None
         for line in process.stdout:
             if found := re.search(command.ends, line):
-                number = int(found[1]) + command.offset
-            if number is not None or time.monotonic() > until_s:
+                after = found[1]
+            if after is not None or time.monotonic() > until_s:
                 break
         if bug.finder is not Finder.CHAOS:  # that has to end what it started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
         code = process.wait()
-    if number is None or (bug.finder is Finder.CHAOS and code == 0):
+    if after is None or (bug.finder is Finder.CHAOS and code == 0):
         return None
-    return f"{number} {command.unit}"
+    if bug.finder is Finder.TEST:
+        return f"`{after}`"
+    return f"{int(after) + command.offset} {command.unit}"
 
 
 def main() -> int:

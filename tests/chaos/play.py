@@ -29,7 +29,7 @@ from tests.support.daemon_bed import Bed
 
 UP_S = 60.0
 HEAL_S = 120.0
-"""Longest time from the last fault until every job has ended."""
+"""Longest time after the last fault in which no job comes any further, or has ended."""
 ASK_S = 20.0
 PAUSE_S = (0.02, 0.6)
 """Shortest and longest time between two faults."""
@@ -44,6 +44,7 @@ FULL = " its disk"
 STAND_IN = Path(__file__).with_name("stand_in")
 """Folder of what a zygote imports in place of PyTorch."""
 PROGRAM = Path(__file__).with_name("program.py")
+PROGRESS = ("state", "stage", "step", "attempt", "generation")
 ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
@@ -172,6 +173,8 @@ class Player:
                 self._play(bed, witness, mounted)
             except (AssertionError, TimeoutError) as error:
                 self._violated(f"does not heal: {error}")
+                for violation in witness.end()[0]:
+                    self._violated(violation)
             finally:
                 witness.kill()
         self.round.took_s = time.monotonic() - self._began_s
@@ -255,13 +258,16 @@ class Player:
 
     def _see(self, bed: ChaosBed, witness: Witness, *, wait: bool) -> None:
         """Look at the jobs as a user does; with ``wait`` until all have ended."""
-        until_s = time.monotonic() + HEAL_S
+        until_s, before = time.monotonic() + HEAL_S, ""
         while True:
             if not wait and bed.pid_now() is None:
                 return
             status, answer = bed.ask("/v1/jobs?limit=1000")
             assert status == 200, answer
             jobs = {job["id"]: job for job in answer["jobs"]}
+            now = str([[job[name] for name in PROGRESS] for job in answer["jobs"]])
+            if now != before:
+                until_s, before = time.monotonic() + HEAL_S, now
             for name, job_id in self._ids.items():
                 job = jobs.get(job_id)
                 if job is None:
