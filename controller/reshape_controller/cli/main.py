@@ -7,6 +7,7 @@ a traceback for a user's mistake.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -68,6 +69,36 @@ GROUPS = {
 """The module of each group of commands; its ``GROUP_app`` holds them."""
 
 
+EXAMPLES = {
+    "up": "reshape up --simulated-gpus 4",
+    "submit": "reshape submit train.yaml --wait",
+    "get": "reshape get --state running,paused --user ada --sort eta -o wide",
+    "describe": "reshape describe mnist",
+    "logs": "reshape logs mnist --follow",
+    "cancel": "reshape cancel 'lr-*' --yes",
+    "pause": "reshape pause --user ada",
+    "resume": "reshape resume --all",
+    "pin": "reshape pin mnist 4",
+    "unpin": "reshape unpin mnist",
+    "gpus": "reshape gpus -o json",
+    "clear": "reshape clear GPU-5f2c",
+    "drain": "reshape drain local",
+    "undrain": "reshape undrain local",
+    "status": "reshape status",
+    "explain": "reshape explain mnist --all",
+    "usage": "reshape usage --from 2026-01-01 --to 2026-02-01 --prices H100=2.50",
+    "verify": "reshape verify train.yaml --sizes 4,2,4",
+    "timeline": "reshape timeline --last 2h",
+    "replay": "reshape replay --policy adaptive --seed 1",
+    "compare": "reshape compare --seeds 3",
+    "login": "reshape login https://gpu.example.org:7470",
+    "logout": "reshape logout",
+    "doctor": "reshape doctor",
+    "version": "reshape version",
+}
+"""An example for the help of each command."""
+
+
 def build(words: Sequence[str] = ()) -> typer.Typer:
     """Return the command line; only the command that ``words`` begin with, if they do.
 
@@ -87,7 +118,8 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_keep_the_name if wanted else _module("about").root)
     for name, module in COMMANDS.items():
         if wanted in (None, name):
-            app.command(name)(getattr(_module(module), name))
+            epilog = f"Example: {EXAMPLES[name]}"
+            app.command(name, epilog=epilog)(getattr(_module(module), name))
     for alias, name in ALIASES.items():
         if wanted in (None, alias):
             app.command(alias, hidden=True)(getattr(_module(COMMANDS[name]), name))
@@ -117,7 +149,11 @@ def main() -> None:
 def _run() -> None:
     try:
         try:
-            build(sys.argv[1:])()
+            gc.disable()  # a collection during the imports finds nothing, and takes long
+            app = build(sys.argv[1:])
+            gc.freeze()
+            gc.enable()
+            app()
         finally:
             sys.stdout.flush()  # here, because a closed pipe cannot be handled later
     except KeyboardInterrupt:  # during imports; a running command handles it itself

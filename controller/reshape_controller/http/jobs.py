@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 
 from reshape_controller.access.rights import lists_all
 from reshape_controller.access.submission import owned
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobSpec, JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request

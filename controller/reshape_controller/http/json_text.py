@@ -11,18 +11,32 @@ import enum
 import json
 from typing import Any
 
+_SCALARS = (str, int, float, bool)
+_FIELDS: dict[type[Any], tuple[str, ...] | None] = {}
+
 
 def plain(value: object) -> Any:
     """Convert a value into dicts, lists, strings, numbers and None."""
+    if value is None or type(value) in _SCALARS:
+        return value
     if isinstance(value, enum.Enum):
         return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    names = _names(type(value))
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     return value
+
+
+def _names(kind: type[Any]) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields; None for another type."""
+    if kind not in _FIELDS:
+        known = dataclasses.is_dataclass(kind)
+        _FIELDS[kind] = tuple(each.name for each in dataclasses.fields(kind)) if known else None
+    return _FIELDS[kind]
 
 
 def to_json(value: object, indent: int | None = None, *, ascii_only: bool = False) -> str:

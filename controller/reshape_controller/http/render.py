@@ -10,11 +10,11 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from reshape_controller.core import target
 from reshape_controller.core.explanation import costs_of, explain_json, explain_text
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     FieldError,
     Gpu,

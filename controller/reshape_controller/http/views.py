@@ -42,9 +42,10 @@ class NoteView:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobView:
-    """A job in any state. Times are Unix seconds; ``size`` is the number of its GPUs."""
+    """A job in any state. Times are Unix seconds; ``size`` is the number of its GPUs. It has no
+    slots, so that a copy with changes is quick."""
 
     id: str
     name: str

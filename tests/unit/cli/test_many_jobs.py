@@ -17,7 +17,7 @@ from reshape_controller.cli.jobs import commands, listing
 from reshape_controller.cli.jobs.following import end_as, exit_of
 from reshape_controller.cli.jobs.listing import Sort, Wanted, listed
 from reshape_controller.cli.jobs.selection import Choice, jobs_of
-from reshape_controller.cli.main import build
+from reshape_controller.cli.main import COMMANDS, EXAMPLES, build
 from reshape_controller.http.views import JobPage, JobView
 
 runner = CliRunner()
@@ -179,3 +179,19 @@ def test_a_command_ends_as_its_job(fields: dict[str, Any], code: int) -> None:
 def test_h_shows_the_help_of_the_program_and_of_a_command() -> None:
     assert "Usage: reshape" in runner.invoke(build(), ["-h"]).stdout
     assert "Example: reshape cancel" in run("cancel", "-h").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_each_command_has_an_example_of_options_that_it_has(name: str) -> None:
+    example = EXAMPLES[name].split()
+    assert example[:2] == ["reshape", name]
+    text = run(name, "--help").stdout
+    assert f"Example: reshape {name}" in text
+    options = [word for word in example if word.startswith("-")]
+    assert [option for option in options if option not in text] == []
+
+
+def test_a_shell_completes_the_commands() -> None:
+    shell = {"_RESHAPE_COMPLETE": "complete_bash", "COMP_WORDS": "reshape ca", "COMP_CWORD": "1"}
+    done = runner.invoke(build(), [], env=shell, prog_name="reshape")
+    assert done.stdout.split() == ["cancel"]

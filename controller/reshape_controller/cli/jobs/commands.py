@@ -123,10 +123,7 @@ def cancel(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Cancel jobs for good. Their checkpoints stay. Asks if they are several.
-
-    Example: reshape cancel 'lr-*' --yes
-    """
+    """Cancel jobs for good. Their checkpoints stay. Asks if they are several."""
     config, choice = settings(home, output), Choice(jobs or (), every, state, user)
     daemon = client(config)
     found = jobs_of(daemon, choice, "cancel")
@@ -143,10 +140,7 @@ def pause(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Pause jobs: save a checkpoint and release their GPUs.
-
-    Example: reshape pause --user ada
-    """
+    """Pause jobs: save a checkpoint and release their GPUs."""
     config, choice = settings(home, output), Choice(jobs or (), every, state, user)
     daemon = client(config)
     found = jobs_of(daemon, choice, "pause")
@@ -161,10 +155,7 @@ def resume(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Resume paused jobs from their checkpoints: queue them again.
-
-    Example: reshape resume --all
-    """
+    """Resume paused jobs from their checkpoints: queue them again."""
     config = settings(home, output)
     choice = Choice(jobs or (), every, state or ("halted" if every or user else None), user)
     daemon = client(config)

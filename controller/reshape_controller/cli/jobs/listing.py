@@ -126,10 +126,7 @@ def get(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List all jobs, or show one.
-
-    Example: reshape get --state running,paused --user ada --sort eta -o wide
-    """
+    """List all jobs, or show one."""
     config = settings(home, output)
     shown, daemon = form(config), client(config)
     wanted = Wanted(state, user, name, sort, limit, every, after)

@@ -26,18 +26,12 @@ def pin(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Fix the GPU count of jobs.
-
-    Example: reshape pin lenet 4
-    """
+    """Fix the GPU count of jobs."""
     _pin(jobs, size, home, output)
 
 
 def unpin(jobs: JobsArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Undo pin: let jobs use all their GPU counts again.
-
-    Example: reshape unpin lenet
-    """
+    """Undo pin: let jobs use all their GPU counts again."""
     _pin(jobs, None, home, output)
 
 

@@ -45,10 +45,7 @@ def submit(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Submit job records and print the ids of the jobs.
-
-    Example: reshape submit train.yaml --wait
-    """
+    """Submit job records and print the ids of the jobs."""
     config = settings(home, output)
     records = [(file, read_record(file, arrays=True)) for file in files]
     daemon, shown = client(config), form(config)

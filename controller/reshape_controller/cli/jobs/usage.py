@@ -46,10 +46,7 @@ def usage(
         bool, typer.Option("--csv", help="Write CSV, in GPU-seconds, with a line of names.")
     ] = False,
 ) -> None:
-    """Show who used how many GPU-hours, and how many no job held.
-
-    Example: reshape usage --from 2026-01-01 --to 2026-02-01 --by user --prices H100=2.50
-    """
+    """Show who used how many GPU-hours, and how many no job held."""
     prices, daemon = prices_of(config), client(config)
     from_s, to_s = _time(begin, "--from", daemon), _time(end, "--to", daemon)
     if from_s is not None and to_s is not None and from_s > to_s:
