@@ -40,7 +40,7 @@ OBJECTIVES = {
     ),
 }
 """The rules by the name of the objective."""
-OBJECTIVE = "balanced"
+OBJECTIVE = "makespan"
 """The default objective."""
 PREEMPTS = ("priority", "ratio")
 """For what a job may be preempted: for a higher priority alone, which is the default, or also for a

@@ -77,7 +77,8 @@ def test_an_option_that_was_better_but_not_enough_says_so() -> None:
 
 
 def test_a_job_that_waits_is_told_why() -> None:
-    cluster = Cluster().runs("job1", 4, speed={2: 6.0, 4: 2.0}, left=100)
+    cluster = Cluster({"a": ("V100", 8)}).runs("long", 4, speed={4: 1.0}, left=50_000)
+    cluster.runs("job1", 4, speed={2: 6.0, 4: 2.0}, left=100)
     cluster.waits("job2", speed={2: 1.0}, left=3000)
     plan = make_policy("adaptive").decide(cluster.snapshot())
     text = explain_text(plan, at="now", policy="adaptive", names={})

@@ -13,7 +13,7 @@ from tests.support.clusters import COSTS, FLAT, LINEAR, Cluster, sizes_by_job
 
 ADAPTIVE = make_policy("adaptive")
 V1 = make_policy("adaptive-v1")
-MAKESPAN = make_policy("adaptive:objective=makespan")
+BALANCED = make_policy("adaptive:objective=balanced")
 JCT = make_policy("adaptive:objective=jct")
 
 
@@ -134,17 +134,17 @@ def test_one_of_several_donors_may_go_down_two_steps() -> None:
     assert both(cluster.snapshot())[1] == [("new", 4, "a"), ("flat", 1, "a"), ("job", 1, "a")]
 
 
-def test_the_sum_decides_unless_the_objective_is_the_makespan() -> None:
+def test_the_sum_decides_if_the_objective_is_not_the_makespan() -> None:
     """``other`` leaves four GPUs after 3,900 s, and ``new`` could end with ``donor``, after 4,000.
     If it starts now, ``donor`` ends 50 s later."""
     cluster = Cluster({"a": ("V100", 8)}).runs("donor", 4, left=2000)
     cluster.runs("other", 4, speed={4: 1.0}, left=3900).waits("new", speed={2: 1.0}, left=100)
     lent = {"new": 2, "donor": 2}
-    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == lent
+    assert sizes_by_job(BALANCED.decide(cluster.snapshot()).targets) == lent
     assert sizes_by_job(JCT.decide(cluster.snapshot()).targets) == lent
-    assert sizes_by_job(MAKESPAN.decide(cluster.snapshot()).targets) == {}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {}
     assert "All jobs end in 67 min 30 s instead of 66 min 40 s if it waited; their completion" in (
-        ADAPTIVE.decide(cluster.snapshot()).text
+        BALANCED.decide(cluster.snapshot()).text
     )
 
 
@@ -185,5 +185,5 @@ def test_a_new_job_is_a_reason_to_decide_where_it_may_be_critical() -> None:
 def test_an_unknown_objective_is_refused_with_what_there_is() -> None:
     with pytest.raises(UnknownPolicy, match="use one of makespan, balanced, jct"):
         make_policy("adaptive:objective=fair")
-    assert make_policy("adaptive:objective=balanced").name == "adaptive"
+    assert make_policy("adaptive:objective=makespan").name == "adaptive"
     assert JCT.name == "adaptive:objective=jct"
