@@ -137,7 +137,7 @@ class Forecast:
             return turns_by_place(snapshot, self.queue_index, rules)
         horizon_s = inf
         if rules.critical_first and self.gpus:
-            horizon_s = (self.free_sum_ms + self._queue_area_ms()) / self.gpus / 1000.0
+            horizon_s = (self.free_sum_ms + self._queue_area_ms) / self.gpus / 1000.0
         return turns_by_time(snapshot, self.predictor, rules, horizon_s)
 
     def _split_queue(self, head_max: int) -> None:
@@ -148,7 +148,7 @@ class Forecast:
             if not self._can_ever_start(job):
                 continue
             if len(head) >= head_max:
-                tail_area_ms = self._queue_area_ms()
+                tail_area_ms = self._queue_area_ms
                 break
             work = predictor.queued_work(job, types)
             head.append(work)
@@ -158,6 +158,7 @@ class Forecast:
                 tail_area_ms -= work.area_ms
         self.tail_area_ms = tail_area_ms
 
+    @cached_property
     def _queue_area_ms(self) -> int:
         """The area of all queued jobs, in GPU milliseconds."""
         area_ms = 0
