@@ -42,12 +42,15 @@ class Identities:
         return None
 
     def uid_of(self, name: str) -> int | None:
-        """Uid of a user's jobs; None: the daemon's own. Raises TokenFileError."""
-        if self._named() is None:
+        """Uid of a user's jobs; None: the daemon's own. Raises TokenFileError.
+
+        An expired token still says which uid it is.
+        """
+        found = self._named()
+        if found is None:
             what = f"the file of tokens cannot be read, so the uid of {name}'s jobs is not known"
             raise TokenFileError(what, "see the daemon's log")
-        identity = self._by_name(name)
-        return identity.uid if identity is not None else None
+        return next((token.uid for token in reversed(found.of(name))), None)
 
     def of_insert(self, claim: str) -> Identity:
         """The identity of a request that was written into the store.

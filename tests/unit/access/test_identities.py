@@ -105,6 +105,13 @@ def test_an_insert_belongs_to_the_operator_until_a_user_has_a_token() -> None:
         damaged.uid_of("ada")
 
 
+def test_an_operator_submits_for_a_user_under_the_uid_of_an_expired_token_too() -> None:
+    expired = replace(token("ada", uid=1001), expires_at_s=1.0)
+    assert identities(expired).uid_of("ada") == 1001
+    assert identities(expired, replace(token("ada", "new"), uid=1002)).uid_of("ada") == 1002
+    assert identities(expired).uid_of("bob") is None
+
+
 def test_an_unverified_user_owns_no_job_but_its_own() -> None:
     eve = unverified("ada")
     assert decide(Right.CHANGE_JOB, eve, "ada") is Verdict.FORBIDDEN
