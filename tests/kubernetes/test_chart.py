@@ -62,7 +62,11 @@ def test_several_controllers_get_a_lease_shared_secrets_and_no_claim() -> None:
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert env["RESHAPE_SECRETS"]["value"] in mounts
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["secrets"]["secret"]["defaultMode"] == 0o440
+    assert volumes["secrets"]["projected"]["defaultMode"] == 0o440
+    needed, named_tokens = (s["secret"] for s in volumes["secrets"]["projected"]["sources"])
+    assert [item["key"] for item in needed["items"]] == ["token", "secret"]
+    assert [item["key"] for item in named_tokens["items"]] == ["tokens.json"]
+    assert named_tokens["optional"], "a Secret without named tokens starts a controller too"
     assert volumes["home"] == {"name": "home", "emptyDir": {}}
 
 
