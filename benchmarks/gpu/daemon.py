@@ -113,7 +113,7 @@ class Daemon:
         module = [str(Path(__file__).with_name("impatient.py"))]
         program = ["-m", "reshape_controller.cli.main"] if self.step.is_real else module
         command = [sys.executable, *program, "up", "--home", str(self.home.folder)]
-        command += ["--port", "0", "--gpus", "1", *self._words]
+        command += ["--port", "0", "--gpus", "1", "--job-environment", "*", *self._words]
         with (self.step.logs / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True

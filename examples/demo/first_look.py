@@ -56,7 +56,9 @@ class RecordingAccount(Account):
     def book(self, state: State, touched: ChangeSet, now_s: float) -> None:
         """Take in what one round changed."""
         # Both take the ended jobs out of the state, so the recorder gets a copy of them.
-        copy = SimpleNamespace(jobs=state.jobs, gpus=state.gpus, ended=dict(state.ended))
+        copy = SimpleNamespace(
+            jobs=state.jobs, gpus=state.gpus, hosts=state.hosts, ended=dict(state.ended)
+        )
         view = SimpleNamespace(state=copy, drain_changes=lambda: touched)
         self.recorder.record(cast(Engine, view), self.recorder.seq + 1, now_s)
         super().book(state, touched, now_s)

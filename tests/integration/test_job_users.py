@@ -77,7 +77,7 @@ def test_training_of_a_user_dies_with_its_init() -> None:
     with user_bed() as job:
         job.training(programs.IGNORES)
         job.remove_init()
-        assert not job.alive()
+        eventually("its end", lambda: not job.alive())
 
 
 def test_the_agent_follows_no_folder_of_a_record_that_its_user_may_not_enter() -> None:

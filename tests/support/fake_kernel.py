@@ -42,6 +42,7 @@ from reshape_sidecar.init import (
 )
 from reshape_sidecar.init.processes import Proc
 from reshape_sidecar.init.supervisor import Supervisor
+from reshape_sidecar.user import User
 from reshape_sidecar.wire import EXIT_SAVED, PrepareStage
 
 READ_BYTES = 1 << 20
@@ -281,6 +282,7 @@ class Kernel:
         inherit: int | None = None,
         group: Path | None = None,
         sees_others: bool = False,
+        user: User | None = None,
     ) -> int:
         role = Role.AGENT if command[0] == Role.AGENT.value else Role.TRAINING
         role = Role.ZYGOTE if ENV_ZYGOTE_SOCKET in env else role

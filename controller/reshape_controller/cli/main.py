@@ -137,6 +137,16 @@ def _keep_the_name() -> None:
     """Callback that makes an application of a single command take the command's name."""
 
 
+def _built(words: list[str]) -> typer.Typer:
+    """Build without garbage collections: during imports they find nothing, and take long."""
+    gc.disable()
+    try:
+        return build(words)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def main() -> None:
     """Run a command and exit."""
     streams.make_whole()
@@ -149,11 +159,7 @@ def main() -> None:
 def _run() -> None:
     try:
         try:
-            gc.disable()  # a collection during the imports finds nothing, and takes long
-            app = build(sys.argv[1:])
-            gc.freeze()
-            gc.enable()
-            app()
+            _built(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # here, because a closed pipe cannot be handled later
     except KeyboardInterrupt:  # during imports; a running command handles it itself
