@@ -73,6 +73,7 @@ class Container:
             self.init._serve(requests.pop(0))
 
     def close(self) -> None:
+        self.init._successor.give_up_fork("the container ends")
         self.init._lock.close()
         for key in list(self.init._selector.get_map().values()):
             if not isinstance(key.fileobj, int):
