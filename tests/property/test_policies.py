@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan, Policy, Snapshot
@@ -19,7 +19,16 @@ from tests.support.clusters import COSTS, Cluster
 from tests.support.gate import examples
 
 NAMES = ("adaptive", "adaptive-v1", "paper", "optimus", "default", "fifo", "srtf", "tiresias")
+MOVE_DOWN = ("adaptive",)
+"""The policies that may move a running job to fewer GPUs if they are of another type."""
 POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
+
+
+def job_that_moves_down() -> Snapshot:
+    """A job that trains faster on one GPU of another type than on its own two."""
+    speeds = {"V100": {1: 0.25, 2: 0.5}, "P100": {1: 0.25, 2: 0.25}}
+    cluster = Cluster({"h0": ("V100", 2), "h1": ("P100", 1)})
+    return cluster.runs("run", 2, on="h0", speeds=speeds, sizes=(1, 2), left=1).snapshot()
 
 
 def follow(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -51,10 +60,12 @@ def settle(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, running=tuple(replace(job, frozen=False) for job in snapshot.running))
 
 
-def check(snapshot: Snapshot, plan: Plan) -> None:
-    """Check the rules of the engine for plans, written independently of it."""
+def check(snapshot: Snapshot, plan: Plan, *, moves_down: bool = False) -> None:
+    """Check the rules of the engine for plans, written independently of it. ``moves_down``: a
+    running job may move to fewer GPUs of another type (docs/policies.md)."""
     jobs = {job.id: job for job in (*snapshot.queued, *snapshot.running)}
     idle = {host.id: host.idle for host in snapshot.hosts}
+    kinds = {host.id: host.gpu_type for host in snapshot.hosts}
     starts = [target for target in plan.targets if jobs[target.job].size == 0]
     releases = []
     for target in plan.targets:
@@ -73,9 +84,12 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
             releases += [before.size - target.size] if target.size < before.size else []
         else:
             idle[target.host] -= target.size
-        if before.size > target.size:
+        if before.size > target.size and target.host == before.host:
             assert len(starts) == 1
             assert starts[0].host == target.host
+        elif before.size > target.size:
+            assert moves_down, "this policy moves no job to fewer GPUs"
+            assert kinds[target.host] != before.gpu_type, "fewer GPUs of the same type gain nothing"
     if releases:
         # The last donor may release too much, but no donor is superfluous.
         assert sum(releases[:-1]) < starts[0].size
@@ -86,12 +100,13 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
+@example(snapshot=job_that_moves_down())
 @settings(max_examples=examples(150), deadline=None)
 def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
     name: str, snapshot: Snapshot
 ) -> None:
     plan = POLICIES[name].decide(snapshot)
-    check(snapshot, plan)
+    check(snapshot, plan, moves_down=name in MOVE_DOWN)
     if plan.chosen is not None:
         assert plan.options[plan.chosen].targets == plan.targets
 
@@ -116,6 +131,7 @@ def test_a_plan_without_explanation_does_the_same(name: str, snapshot: Snapshot)
 
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
+@example(snapshot=job_that_moves_down())
 @settings(max_examples=examples(80), deadline=None)
 def test_a_fixed_set_of_jobs_is_decided_in_finitely_many_plans(
     name: str, snapshot: Snapshot
@@ -124,11 +140,20 @@ def test_a_fixed_set_of_jobs_is_decided_in_finitely_many_plans(
     policy = POLICIES[name]
     for _ in range(200):
         plan = policy.decide(snapshot)
-        check(snapshot, plan)
+        check(snapshot, plan, moves_down=name in MOVE_DOWN)
         if not plan.targets:
             return
         snapshot = settle(follow(snapshot, plan))
     raise AssertionError("the policy never comes to rest")
+
+
+def test_a_move_to_fewer_gpus_happens_once_and_by_adaptive_alone() -> None:
+    snapshot = job_that_moves_down()
+    (target,) = POLICIES["adaptive"].decide(snapshot).targets
+    assert (target.size, target.host) == (1, "h1")
+    moved = settle(follow(snapshot, POLICIES["adaptive"].decide(snapshot)))
+    assert POLICIES["adaptive"].decide(moved).targets == ()
+    assert POLICIES["adaptive-v1"].decide(snapshot).targets == ()
 
 
 @given(snapshot=clusters())
