@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from reshape_sidecar import limits
@@ -341,6 +341,15 @@ def begin(world: World, beginning: str) -> None:
         world.save_and_leave("a", 0)
 
 
+FORK_AND_ZYGOTE_AT_ONCE: list[Step] = [
+    *7 * [("init", "a", 0)],
+    ("zygote_serves", "a", 0),
+    ("zygote_is_ready", "a", 0),
+    ("kill_fork", "a", 0),
+]
+"""Init finds the end of a fork, which ends the zygote, and a message of the zygote at once."""
+
+
 @contextlib.contextmanager
 def two_jobs() -> Iterator[World]:
     """Yield a world at its begin; close it afterwards."""
@@ -366,6 +375,7 @@ def play(beginning: str, steps: Iterable[Step]) -> None:
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(beginning=st.sampled_from(BEGINNINGS), steps=STEPS)
+@example(beginning="forking", steps=FORK_AND_ZYGOTE_AT_ONCE)
 def test_one_process_trains_one_publishes_and_no_gpu_is_held_by_two_jobs(
     beginning: str, steps: list[Step]
 ) -> None:

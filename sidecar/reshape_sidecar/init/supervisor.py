@@ -170,7 +170,8 @@ class Supervisor:
             self._sent_status = self._status
             clients.broadcast()
         for key, _ in self._selector.select(self._wait_s()):
-            key.data()
+            if self._selector.get_map().get(key.fd) is key:  # else an earlier key closed it
+                key.data()
         return False
 
     # --- requests
@@ -470,8 +471,7 @@ class Supervisor:
             self._mend_files()
 
     def _wait_s(self) -> float:
-        now_s = time.monotonic()
-        due_s = self._logs_due_s
+        now_s, due_s = time.monotonic(), self._logs_due_s
         if self._echo is not None:
             due_s = min(due_s, now_s + limits.ECHO_EVERY_S)
         if self._sweeping is not None or self._agent.ending:
