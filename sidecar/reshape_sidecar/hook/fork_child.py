@@ -57,6 +57,8 @@ class World:
     """Modules that a cold start has not imported before its script, by name. The zygote hides them
     before it forks."""
     imports: import_world.ImportWorld
+    cgroup_mounts: list[bytes]
+    """Where cgroups are mounted, read while every module is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,6 @@ def become_cold_start(
         connection.say(stale=problem)
         os._exit(0)
     try:
-        points = cgroup.mount_points() if order.cgroup else []
         _take_place(order, world, init, middle)
     except Exception as error:
         connection.say(failed=f"{type(error).__name__}: {error}")
@@ -149,7 +150,7 @@ def become_cold_start(
     if not connection.may_go():
         os._exit(0)
     if order.cgroup:
-        cgroup.show_own_group_alone(points)
+        cgroup.show_own_group_alone(world.cgroup_mounts)
     return list(order.command[world.options :])
 
 

@@ -164,6 +164,7 @@ def prepare(program: Any, framework: Framework) -> Any:
         recording.packed(absent, records),
         dict.fromkeys(absent),
         imports,
+        child.cgroup.mount_points(),
     )
 
 
