@@ -25,6 +25,8 @@ from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.jobs.tables import ENDED
 from reshape_controller.http.views import GpuList, GpuView, JobPage, JobView
+from reshape_launcher.local.groups import Groups
+from reshape_sidecar.agent.spec import Folder
 
 START_S = 40.0
 END_S = 20.0
@@ -130,6 +132,10 @@ class Daemon:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
+        groups = Groups(self.home.jobs)
+        for attempt in self.home.jobs.glob("*/attempt-*"):
+            groups.end(Folder(attempt), END_S)  # an attempt whose GPU was quarantined keeps its own
 
     def submit(self, name: str, *words: str, **fields: object) -> Job:
         """Submit a job of gpu_job.py on one GPU. Raises CliError."""
