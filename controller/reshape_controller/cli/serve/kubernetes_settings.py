@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve import cluster_file
+from reshape_controller.cli.serve.ip_address import address_and_port
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices
 from reshape_launcher.kubernetes.settings import PodSettings
@@ -179,15 +180,7 @@ def _listen(config: Config) -> tuple[str, int]:
             "--sidecar-bind",
             remedy,
         )
-    address, colon, port = text.rpartition(":")
-    address = address.strip("[]")
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        colon = ""
-    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise failed(Exit.USAGE, f"{text!r} is not IP-ADDRESS:PORT", where, remedy)
-    return address, int(port)
+    return address_and_port(text, where, remedy)
 
 
 def _url(config: Config, address: str, port: int) -> str:

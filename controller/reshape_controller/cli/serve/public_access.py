@@ -18,6 +18,7 @@ import structlog
 
 from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.serve.ip_address import address_and_port
 from reshape_controller.http.app import ROUTES, Route, Server
 from reshape_controller.http.base import Context, Gate, NotFound
 from reshape_controller.http.probes import StandbyContext
@@ -109,7 +110,8 @@ def public_access(config: Config) -> PublicAccess | None:
                 what = f"{name} needs public_bind"
                 raise failed(Exit.USAGE, what, config.source(name), remedy)
         return None
-    address, port = _address(text, config.source("public_bind"))
+    remedy = "give an IP address of this machine and a port: --public-bind 192.0.2.7:7443"
+    address, port = address_and_port(text, config.source("public_bind"), remedy)
     certificate, proxy = _certificate(config), _proxy(config)
     if certificate is None and proxy is None:
         what = f"{text}: without TLS other machines of the network can read tokens and jobs"
@@ -121,19 +123,6 @@ def public_access(config: Config) -> PublicAccess | None:
     given = (config.text("public_names") or "").lower().split(",")
     names = {name.strip() for name in given} | {address, socket.gethostname().lower()}
     return PublicAccess(address, port, frozenset(names - {""}), certificate, proxy)
-
-
-def _address(text: str, where: str) -> tuple[str, int]:
-    address, colon, port = text.rpartition(":")
-    address = address.strip("[]")
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        colon = ""
-    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        remedy = "give an IP address of this machine and a port: --public-bind 192.0.2.7:7443"
-        raise failed(Exit.USAGE, f"{text!r} is not IP-ADDRESS:PORT", where, remedy)
-    return address, int(port)
 
 
 def _certificate(config: Config) -> Certificate | None:
