@@ -12,8 +12,16 @@ from heapq import nsmallest
 
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemption, Snapshot
+from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.plan import (
+    HostView,
+    JobView,
+    Option,
+    Plan,
+    Preemption,
+    Snapshot,
+    Target,
+)
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import candidates, legal_moves, outranking, unknown_length
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
@@ -144,17 +152,8 @@ class Decision:
             preemption = Preemption(PreemptionReason.PRIORITY)
         if start is None:
             return None
-        targets = start.targets(newcomer)
-        return Plan(
-            targets,
-            code,
-            outranking.text(newcomer, start),
-            newcomer.id,
-            (Option(targets),),
-            0,
-            weighed=1,
-            preemption=preemption,
-        )
+        text = outranking.text(newcomer, start)
+        return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
 
     def _start_by_ratio(self) -> Plan | None:
         """Start a queued job that waits far longer than it trains in the place of a running one,
@@ -170,12 +169,9 @@ class Decision:
             start, at_s = ratio_start(snapshot, self._predictor, newcomer, hosts)
             self._empty.wake(at_s)
             if start is not None:
-                targets, text = start.targets(newcomer), ratio_text(newcomer, start)
-                options, preemption = (Option(targets),), Preemption(PreemptionReason.RATIO)
-                code, about = "preempts-by-ratio", newcomer.id
-                return Plan(
-                    targets, code, text, about, options, 0, weighed=1, preemption=preemption
-                )
+                code, text = "preempts-by-ratio", ratio_text(newcomer, start)
+                preemption = Preemption(PreemptionReason.RATIO)
+                return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
         return None
 
     def _is_all_held(self) -> bool:
@@ -314,8 +310,7 @@ class Decision:
             f"{job.spec.name} grows from {job.size} to {gpus(target.size)}: its length is unknown, "
             "and no queued job wants them."
         )
-        code = "grows-length-unknown"
-        return Plan((target,), code, text, job.id, (Option((target,)),), 0, weighed=1)
+        return _only_option((target,), "grows-length-unknown", text, job.id)
 
     def _no_job_grows(self) -> bool:
         """Whether the bounds alone show that no job grows. If the plan is explained, it has to say
@@ -402,3 +397,15 @@ def _with_most_idle(hosts: list[HostView]) -> list[HostView]:
     if len(hosts) <= HOSTS_MAX:
         return hosts
     return nsmallest(HOSTS_MAX, hosts, key=lambda host: (-host.idle, host.id))
+
+
+def _only_option(
+    targets: tuple[Target, ...],
+    code: str,
+    text: str,
+    about: JobId,
+    preemption: Preemption | None = None,
+) -> Plan:
+    """Return a plan that was compared with no other option."""
+    options = (Option(targets),)
+    return Plan(targets, code, text, about, options, 0, weighed=1, preemption=preemption)
