@@ -13,21 +13,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 READ_CHUNK_BYTES = 1 << 20
+FILE_MODE = 0o666
+"""Permissions of a new file, before the umask."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk and of an exhausted quota."""
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+def write_whole(
+    path: Path, content: bytes, mode: int | None = None, owner: tuple[int, int] | None = None
+) -> None:
     """Replace ``path`` by ``content``: a reader sees the old or the new file, whole.
 
-    ``mode``: permissions of the file, before the umask.
+    ``mode``: permissions of the file; None: those that the umask leaves. ``owner``: uid and gid.
 
     The temporary file has a random name, because threads, processes and pods (in which process
     numbers repeat) may write to one volume at the same time.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        write_synced(temporary, content, mode)
+        write_synced(temporary, content, mode, owner)
         os.replace(temporary, path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -35,9 +39,16 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     sync_folder(path.parent)
 
 
-def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a new file and sync it."""
-    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+def write_synced(
+    path: Path, content: bytes, mode: int | None = None, owner: tuple[int, int] | None = None
+) -> None:
+    """Write a new file and sync it; ``mode`` and ``owner`` as in ``write_whole``."""
+    first = FILE_MODE if mode is None else mode
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, first)) as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        if owner is not None:
+            os.fchown(file.fileno(), *owner)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

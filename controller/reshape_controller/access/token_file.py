@@ -167,16 +167,11 @@ def edit(path: Path, change: Callable[[TokenFile], TokenFile]) -> TokenFile:
 
 def write(path: Path, tokens: TokenFile) -> None:
     """Replace the file; root gives it to the owner of its folder. Raises TokenFileError."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        durable.write_synced(temporary, f"{codec.dumps(tokens)}\n".encode(), mode=0o600)
-        if os.geteuid() == 0:
-            owner = path.parent.stat()
-            os.chown(temporary, owner.st_uid, owner.st_gid)
-        os.replace(temporary, path)
-        durable.sync_folder(path.parent)
+        folder = path.parent.stat()
+        owner = (folder.st_uid, folder.st_gid) if os.geteuid() == 0 else None
+        durable.write_whole(path, f"{codec.dumps(tokens)}\n".encode(), 0o600, owner)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         what = f"the file of tokens cannot be written: {error.strerror}"
         remedy = f"write {path} where you keep the secrets of all controllers"
         raise TokenFileError(what, remedy) from None

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from reshape_controller.access import token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
-from reshape_sidecar import codec, state_files
+from reshape_sidecar import codec, durable, state_files
 from reshape_sidecar.init import files
 
 TOKEN_BYTES = 32
@@ -248,16 +248,9 @@ class Home:
 
     def _publish(self, name: str, text: str) -> None:
         """Write a file (0600) atomically. Raises CliError."""
-        temporary = self.folder / f".{name}.{os.getpid()}"
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.folder / name)
+            durable.write_whole(self.folder / name, text.encode(), 0o600)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             what = f"{name} cannot be written in the daemon's home: {error.strerror}"
             remedy = "free space on its disk, or give another --home"
             raise failed(Exit.FAILED, what, str(self.folder), remedy) from None

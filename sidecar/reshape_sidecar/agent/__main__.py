@@ -30,9 +30,7 @@ def main() -> int:
     arguments = parser.parse_args()
     folder, user = Folder(arguments.folder), arguments.user
     if user is not None:
-        os.setgroups(
-            user.groups
-        )  # of all threads; which of them acts as the user is its own matter
+        os.setgroups(user.groups)  # all threads have them; each acts as the user by itself
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s agent: %(levelname)s %(message)s",

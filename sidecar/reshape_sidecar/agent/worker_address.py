@@ -6,7 +6,6 @@ the file from which training reads the step of the save barrier.
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -47,8 +46,5 @@ def write(run: Path, meeting: Meeting | None) -> None:
     if meeting is None:
         path.unlink(missing_ok=True)
     else:
-        temporary = path.with_name(f".{path.name}")
-        durable.write_synced(temporary, f"{meeting.generation} {meeting.step}".encode())
-        temporary.chmod(MEETING_MODE)
-        os.replace(temporary, path)
-        durable.sync_folder(run)
+        text = f"{meeting.generation} {meeting.step}"
+        durable.write_whole(path, text.encode(), MEETING_MODE)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -248,8 +249,8 @@ def test_two_threads_of_a_process_may_claim_at_once(
     """The hook reads the checkpoints in a thread while the script's session claims the folder."""
     written, real = threading.Barrier(2, timeout=30), durable.write_synced
 
-    def both_before_either_goes_on(path: Path, content: bytes, mode: int) -> None:
-        real(path, content, mode)
+    def both_before_either_goes_on(path: Path, content: bytes, *how: Any) -> None:
+        real(path, content, *how)
         written.wait()
 
     monkeypatch.setattr(durable, "write_synced", both_before_either_goes_on)
