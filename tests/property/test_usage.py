@@ -7,12 +7,12 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import GpuState, Mechanism, Stage
+from reshape_controller.core.model import GpuState, Job, Mechanism, Stage
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.service import served_until
 from reshape_controller.core.state import State
@@ -45,17 +45,28 @@ def uses(state: State) -> dict[tuple[str, Use], int]:
     return found
 
 
+def trained(job: Job, now_s: float, state: State) -> float:
+    """The attained service of a job in training."""
+    account = served_until(job, now_s, state.gpus, state.hosts)
+    return sum(each.gpu_s for each in account if each.phase == "training")
+
+
 class Reading:
     """A log read by the recorder, beside a sum that looks at each GPU after each entry."""
 
     def __init__(self, log: list[tuple[str, ...]]) -> None:
         self.recorder, self.engine = Recorder(), Engine()
         self.moments: list[tuple[float, dict[tuple[str, Use], int]]] = []
+        self.trained: dict[str, float] = defaultdict(float)
+        """Attained service in training of the jobs that have ended, by id: these runs use an id
+        again once its job has ended."""
         for seq, (what, at, text, *_) in enumerate(log, 1):
             if what == "event":
                 self.engine.step(codec.from_value(ev.Event, json.loads(text)), float(at))
             else:
                 self.engine.apply(codec.loads(Plan, text), float(at))
+            for job in self.engine.state.ended.values():
+                self.trained[job.id] += trained(job, float(at), self.engine.state)
             self.recorder.record(self.engine, seq, float(at))
             self.moments.append((float(at), uses(self.engine.state)))
 
@@ -96,6 +107,16 @@ def test_the_usage_of_any_stretch_is_what_each_gpu_did(
 
 @settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
+@example(
+    steps=[
+        *13 * [("submit", "a", 0)],
+        ("wait", "a", 13),
+        ("plan", "a", 4),
+        ("converge", "a", 0),
+        ("cancel", "a", 0),
+        ("submit", "a", 0),
+    ]
+)
 def test_the_usage_of_training_is_the_attained_service(
     steps: list[tuple[str, str, int]],
 ) -> None:
@@ -106,10 +127,12 @@ def test_the_usage_of_training_is_the_attained_service(
     reading, state = Reading(chaos.world.log), chaos.world.engine.state
     now_s = state.now_s
     found = reading.by_job(0.0, now_s)
+    served = defaultdict(float, reading.trained)
     for job in state.jobs.values():
-        account = served_until(job, now_s, state.gpus, state.hosts)
-        served = sum(each.gpu_s for each in account if each.phase == "training")
-        assert found.get((job.id, Use.TRAINED), 0.0) == pytest.approx(served, abs=1e-6)
+        served[job.id] += trained(job, now_s, state)
+    for job_id, gpu_s in served.items():
+        assert found.get((job_id, Use.TRAINED), 0.0) == pytest.approx(gpu_s, abs=1e-6)
+    assert {job_id for job_id, use in found if use is Use.TRAINED} <= served.keys()
 
 
 def test_two_hundred_jobs_with_kills_are_accounted_for_to_the_second() -> None:

@@ -73,7 +73,11 @@ for line in open("/proc/self/mountinfo"):
     place, _, kind = line.partition(" - ")
     if kind.startswith("cgroup2 "):
         point = place.split()[4]
-        for folder in (point, *(each.path for each in os.scandir(point) if each.is_dir())):
+        try:
+            below = [each.path for each in os.scandir(point) if each.is_dir()]
+        except OSError:
+            below = []
+        for folder in (point, *below):
             try:
                 open(folder + "/cgroup.procs", "w").write("0")
                 break
