@@ -12,6 +12,8 @@ lets runc work where even root may not lower that score; mounts below the state 
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.kubernetes import cgroups, layout, network, stand_in
@@ -21,6 +23,8 @@ from tests.kubernetes.running import Daemon, eventually, run
 
 START_S = 120.0
 IMPORT_S = 600.0
+DEVICE_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+_device_socket = threading.Lock()
 STATUS_S = 2
 LEASE_S = 8
 """How often kubelet says that it lives; with NODE_SILENT_S of the control plane."""
@@ -67,7 +71,8 @@ def start(node: Node, program: Path, images: tuple[Path, ...] = ()) -> None:
     eventually(f"containerd of {node.name}", lambda: run(*_ctr(node), "version"), START_S)
     for image in images:
         take_in(node, image)
-    Daemon(f"kubelet-{node.name}").start(
+    _start_kubelet(
+        node,
         *enter,
         *(program, "kubelet", f"--config={node.folder}/kubelet.json"),
         *(f"--kubeconfig={kubeconfig(node.name)}", f"--hostname-override={node.name}"),
@@ -75,6 +80,24 @@ def start(node: Node, program: Path, images: tuple[Path, ...] = ()) -> None:
         f"--node-ip={node.address}",
         groups=groups,
     )
+
+
+def _start_kubelet(node: Node, *words: str | Path, groups: Sequence[Path]) -> None:
+    """Start kubelet, and wait until it has bound its device socket, which has a fixed path.
+
+    Each kubelet removes the socket of another and binds its own. Two that do so at the same time
+    may both remove first, and then the second one ends with "address already in use".
+    """
+    kubelet = Daemon(f"kubelet-{node.name}")
+
+    def bound() -> bool:
+        kubelet.check()
+        return DEVICE_SOCKET.exists()
+
+    with _device_socket:
+        DEVICE_SOCKET.unlink(missing_ok=True)
+        kubelet.start(*words, groups=groups)
+        eventually(f"device socket of kubelet on {node.name}", bound, START_S)
 
 
 def take_in(node: Node, image: Path) -> None:
