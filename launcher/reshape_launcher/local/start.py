@@ -76,7 +76,7 @@ def start(
 
 def write_files(folder: Folder, spec: LaunchSpec, token: str) -> None:
     """Write the token and the spec of an attempt, each whole or not at all. Raises OSError."""
-    _write_secret(folder.path / attempt.TOKEN_FILE, f"{token}\n")
+    durable.write_whole(folder.path / attempt.TOKEN_FILE, f"{token}\n".encode(), SECRET_MODE)
     text = codec.dumps(spec.sidecar_spec(python=sys.executable))
     # It has the job's variables, and other users may know its path.
     durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode(), SECRET_MODE)
@@ -144,14 +144,6 @@ def _program(package_file: str | None) -> str:
     """Return the path of a package's ``__main__.py``; a path keeps ``sys.path`` as it is."""
     assert package_file is not None
     return str(Path(package_file).resolve().with_name("__main__.py"))
-
-
-def _write_secret(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with open(os.open(temporary, flags, SECRET_MODE), "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
 
 
 def _is_locked(folder: Folder) -> bool:

@@ -34,7 +34,6 @@ STEP_ON_ZEROS_MAX_S = 60.0
 """A step on zeros that takes longer is taken for one that does not end."""
 MESSAGE_BYTES_MAX = 1 << 20
 EXIT_DROPPED = 0
-EXIT_FAILED = 1
 
 
 class Standby:
@@ -56,6 +55,8 @@ class Standby:
         self._is_released = threading.Event()
         self._at_barrier = False
         self._step_by_s: float | None = None
+        self._failure = ""
+        """Why this process has reported to init, before its release, that it failed."""
         self._on_release: Callable[[], None]
         self.temporary: list[str] = []
         """Files and folders that this process has made before its release."""
@@ -101,7 +102,7 @@ class Standby:
 
     @contextlib.contextmanager
     def step_on_zeros(self) -> Iterator[None]:
-        """Enclose a step that may not end: then this process fails, or starts cold."""
+        """Enclose a step that may not end: then this process gives up."""
         self._step_by_s = time.monotonic() + STEP_ON_ZEROS_MAX_S
         try:
             yield
@@ -116,17 +117,12 @@ class Standby:
             self._output.show()
             self._socket.close()
 
-    def fail(self, reason: str) -> NoReturn:
-        """End before the release: the next start is without this process."""
-        self.report(PrepareStage.FAILED, reason)
-        self._leave(EXIT_FAILED)
-
     def give_up(self, reason: str) -> NoReturn:
         """Fail before the release, or start cold if init has released this process meanwhile.
 
         Init closes the connection of a successor that fails, and releases it no more.
         """
-        self.report(PrepareStage.FAILED, reason)
+        self._fail(reason)
         self._is_released.wait()
         self.start_cold(reason)
 
@@ -150,6 +146,8 @@ class Standby:
         if not line:
             self._leave(EXIT_DROPPED)
         self._mark(codec.loads(Release, line))
+        if self._failure:
+            self.start_cold(self._failure)
         try:
             self._on_release()
         except Exception as error:
@@ -188,9 +186,15 @@ class Standby:
         if due_s is None or time.monotonic() < due_s:
             return
         reason = f"a step on zeros did not end within {STEP_ON_ZEROS_MAX_S:g} s"
-        if self.waits:
-            self.fail(reason)
-        self.start_cold(reason)
+        if not self.waits:
+            self.start_cold(reason)
+        self._fail(reason)
+
+    def _fail(self, reason: str) -> None:
+        """Report the first failure; init may have sent the release already, so listen on."""
+        if not self._failure:
+            self._failure = reason
+            self.report(PrepareStage.FAILED, reason)
 
     def _mark(self, release: Release) -> None:
         """Make this process that of the generation, for itself, its children and /proc."""

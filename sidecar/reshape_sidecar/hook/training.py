@@ -208,7 +208,7 @@ class Training:
     def failed(self, error: BaseException) -> None:
         """Report the exception that ends the script; of a successor, to init alone."""
         if self.standby is not None and self.standby.waits:
-            self.standby.fail(f"{type(error).__name__}: {error}")
+            self.standby.give_up(f"{type(error).__name__}: {error}")
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             return  # its text is the reason, and a number says nothing
         self.reporter.failed(error)
