@@ -18,8 +18,13 @@ from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import COSTS, Cluster
 from tests.support.gate import examples
 
-NAMES = ("adaptive", "adaptive-v1", "paper", "optimus", "default", "fifo", "srtf", "tiresias")
-MOVE_DOWN = ("adaptive",)
+ADAPTIVE = (
+    *("adaptive", "adaptive:objective=balanced", "adaptive:objective=jct"),
+    "adaptive:objective=balanced,preempt=overdue",
+)
+OTHERS = ("adaptive-v1", "paper", "optimus", "default", "fifo", "srtf", "tiresias")
+NAMES = (*ADAPTIVE, *OTHERS)
+MOVE_DOWN = ADAPTIVE
 """The policies that may move a running job to fewer GPUs if they are of another type."""
 POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
 

@@ -42,9 +42,9 @@ OBJECTIVES = {
 """The rules by the name of the objective."""
 OBJECTIVE = "makespan"
 """The default objective."""
-PREEMPTS = ("priority", "ratio")
+PREEMPTS = ("priority", "ratio", "overdue")
 """For what a job may be preempted: for a higher priority alone, which is the default, or also for a
-job of its own priority that waits far longer than it trains."""
+job of its own priority that waits far longer than it trains, or that is overdue."""
 
 
 class Adaptive:
@@ -73,6 +73,7 @@ class Adaptive:
             cool_down=float(cool_down),
             max_wait_s=float(max_wait_s),
             preempts_by_ratio=preempt == "ratio",
+            preempts_overdue=preempt == "overdue",
         )
         others = [] if objective == OBJECTIVE else [f"objective={objective}"]
         others += [] if preempt == PREEMPTS[0] else [f"preempt={preempt}"]

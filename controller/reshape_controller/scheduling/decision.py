@@ -91,6 +91,7 @@ class Decision:
                 break
             if legal_moves.may_start(snapshot, newcomer):
                 plan = self._start(newcomer, overdue=True) or self._start_outranking(newcomer)
+                plan = plan or self._start_before_equals(newcomer)
                 if plan is not None:
                     return plan
                 self._hold(newcomer)
@@ -153,6 +154,20 @@ class Decision:
         if start is None:
             return None
         text = outranking.text(newcomer, start)
+        return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
+
+    def _start_before_equals(self, newcomer: JobView) -> Plan | None:
+        """Start an overdue job in the place of jobs of its own priority, if that is asked for."""
+        snapshot = self._snapshot
+        if not self._rules.preempts_overdue or snapshot.mechanism is Mechanism.NONE:
+            return None
+        start, at_s = outranking.equal_start(self._forecast, newcomer, self._hosts_for(newcomer))
+        self._empty.wake(at_s)
+        if start is None:
+            return None
+        text = outranking.equal_text(newcomer, start, snapshot.now_s)
+        preemption = Preemption(PreemptionReason.OVERDUE)
+        code = "preempts-for-overdue"
         return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
 
     def _start_by_ratio(self) -> Plan | None:

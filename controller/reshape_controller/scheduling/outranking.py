@@ -1,8 +1,9 @@
-"""The ways to start a queued job at the cost of running jobs of lower priority.
+"""The ways to start a queued job at the cost of running jobs of lower priority; of an overdue one
+also at the cost of jobs of its own.
 
 Does: finds shrinks of such jobs that are enough; if there are none, the jobs to preempt. A start of
-this kind need not save any time: priorities decide. Nothing is predicted here but which job ends
-last.
+this kind need not save any time: priorities and waits decide. Nothing is predicted here but which
+job ends last, and how long a queued job needs alone.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.explanation import duration, gpus
+from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTIME_MIN_S
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.forecast import Forecast
+from reshape_controller.scheduling.preemption_reason import (
+    ROUNDING_S,
+    best_time_s,
+    overdue_wait_s,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +76,73 @@ def preempting_start(
     """Return the start that preempts jobs of lower priority and takes fewest GPUs from them, the
     newest starts first, and the time at which a further job has run for long enough to be
     preempted (infinite if there is none)."""
+    by_host, again_s = _preemptible(snapshot, _lower(newcomer, snapshot.running), by_equal=False)
+    found = []
+    for host in hosts:
+        jobs = by_host.get(host.id, [])
+        jobs.sort(key=lambda job: (job.spec.priority, -_has_run_at_s(job), job.id))
+        found += _start(newcomer, host, jobs, lambda job, missing: 0)
+    return min(found, key=_preference, default=None), again_s
+
+
+def equal_start(
+    forecast: Forecast, newcomer: JobView, hosts: Iterable[HostView]
+) -> tuple[OutrankingStart | None, float]:
+    """Return the start of an overdue job that preempts jobs of at most its priority and takes
+    fewest GPUs from them, those first that end last, and the time at which to look again (infinite
+    if there is none)."""
+    snapshot, priority = forecast.snapshot, newcomer.spec.priority
+    best_s = best_time_s(snapshot, forecast.predictor, newcomer)
+    due_s = newcomer.waits_since_s + overdue_wait_s(newcomer, best_s) + ROUNDING_S
+    if due_s > snapshot.now_s:
+        return None, due_s
+    equals = [job for job in snapshot.running if job.spec.priority <= priority]
+    by_host, again_s = _preemptible(snapshot, equals, by_equal=True)
+    found = []
+    for host in hosts:
+        jobs = by_host.get(host.id, [])
+        jobs.sort(key=lambda job: (job.spec.priority, -forecast.end_ms(job), job.id))
+        for start in _start(newcomer, host, jobs, lambda job, missing: 0):
+            gives = sum(job.size - job.sizes[0] for job, _ in start.donors)
+            if host.idle + gives < newcomer.sizes[0]:  # else it starts after their cool-down
+                found.append(start)
+    return min(found, key=_preference, default=None), again_s
+
+
+def preemptible_at_s(job: JobView, *, by_equal: bool) -> float:
+    """Return from when on a running job may be preempted: it has run for its ``min_runtime_s``. By
+    a job of equal priority, it also has run for so long as the engine asks, and was not preempted
+    lately."""
+    at_s = max(_has_run_at_s(job), job.no_shrink_before_s)
+    if by_equal:
+        at_s = max(at_s, start_of(job) + EQUAL_RUNTIME_MIN_S)
+        if job.preempted_at_s is not None:
+            at_s = max(at_s, job.preempted_at_s + EQUAL_PREEMPTION_EVERY_S)
+    return at_s
+
+
+def _has_run_at_s(job: JobView) -> float:
+    return start_of(job) + job.spec.min_runtime_s
+
+
+def _preemptible(
+    snapshot: Snapshot, jobs: Iterable[JobView], *, by_equal: bool
+) -> tuple[dict[str, list[JobView]], float]:
+    """Return those of ``jobs`` that may be preempted now, by host, and when a further one may be
+    (infinite if there is none)."""
     by_host: dict[str, list[JobView]] = {}
     again_s = inf
-    for job in _lower(newcomer, snapshot.running):
+    for job in jobs:
         if job.fixed_because or job.loses or job.host is None:
             continue
-        at_s = max(preemptible_at_s(job), job.no_shrink_before_s)
+        at_s = preemptible_at_s(job, by_equal=by_equal)
         if at_s > snapshot.now_s:
             again_s = min(again_s, at_s)
         elif job.frozen or not job.trains:  # nothing tells when it will train
             again_s = min(again_s, snapshot.now_s + job.spec.min_runtime_s)
         else:
             by_host.setdefault(job.host, []).append(job)
-    found = []
-    for host in hosts:
-        jobs = by_host.get(host.id, [])
-        jobs.sort(key=lambda job: (job.spec.priority, -preemptible_at_s(job), job.id))
-        found += _start(newcomer, host, jobs, lambda job, missing: 0)
-    return min(found, key=_preference, default=None), again_s
-
-
-def preemptible_at_s(job: JobView) -> float:
-    """Return when a running job will have run for its ``min_runtime_s``."""
-    return start_of(job) + job.spec.min_runtime_s
+    return by_host, again_s
 
 
 def _lower(newcomer: JobView, jobs: Iterable[JobView]) -> list[JobView]:
@@ -154,3 +205,11 @@ def text(newcomer: JobView, start: OutrankingStart) -> str:
         does = f"goes from {donor.size} to {keeps}" if keeps else "is preempted"
         what += f"; {name} {does} (priority {priority}, below {newcomer.spec.priority})"
     return what + "."
+
+
+def equal_text(newcomer: JobView, start: OutrankingStart, now_s: float) -> str:
+    """Return what the start of an overdue job does, and why."""
+    what = f"{newcomer.spec.name} starts on {gpus(start.size)} of {start.host.id}"
+    preempted = ", ".join(donor.spec.name for donor, _ in start.donors)
+    wait = duration(now_s - newcomer.waits_since_s)
+    return f"{what}; it is overdue (waited {wait}), and preempts {preempted}."

@@ -31,6 +31,8 @@ RATIO_MIN = 3.0
 """Smallest ratio of a job's wait and own time to its own time, for the reason ``ratio``."""
 LEFT_RATIO_MIN = 4.0
 """The preempted job has so many times the newcomer's time to go, for the reason ``ratio``."""
+ROUNDING_S = 0.001
+"""By so much later than computed a wait or ratio is certainly reached."""
 
 
 def confirmed(plan: Plan, snapshot: Snapshot, policy: Policy) -> Plan:
@@ -75,8 +77,14 @@ def best_time_s(snapshot: Snapshot, predictor: Predictor, job: JobView) -> float
     return min([predictor.incoming_s(job, *pair) for pair in pairs], default=inf)
 
 
+def overdue_wait_s(newcomer: JobView, best_s: float) -> float:
+    """Return the shortest wait of a queued job for the reason ``overdue``; ``best_s``: the seconds
+    that it needs alone."""
+    return max(OVERDUE_MIN_S, OVERDUE_LENGTHS * best_s, newcomer.spec.max_wait_s or 0.0)
+
+
 def _why_not_overdue(newcomer: JobView, found: Preemption) -> str:
-    least_s = max(OVERDUE_MIN_S, OVERDUE_LENGTHS * found.best_s, newcomer.spec.max_wait_s or 0.0)
+    least_s = overdue_wait_s(newcomer, found.best_s)
     return "" if found.wait_s >= least_s else f"waited {found.wait_s:.0f} s of {least_s:.0f} s"
 
 

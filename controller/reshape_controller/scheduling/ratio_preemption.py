@@ -10,20 +10,16 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from reshape_controller.core.explanation import gpus
-from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTIME_MIN_S
 from reshape_controller.core.plan import HostView, JobView, Snapshot
-from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves
-from reshape_controller.scheduling.outranking import OutrankingStart
+from reshape_controller.scheduling.outranking import OutrankingStart, preemptible_at_s
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.preemption_reason import (
     LEFT_RATIO_MIN,
     RATIO_MIN,
+    ROUNDING_S,
     best_time_s,
 )
-
-ROUNDING_S = 0.001
-"""By so much later than computed a ratio is certainly reached."""
 
 
 def ratio_start(
@@ -68,13 +64,8 @@ def ratio_text(newcomer: JobView, start: OutrankingStart) -> str:
 
 def _may_be_preempted(snapshot: Snapshot, newcomer: JobView, job: JobView) -> bool:
     """Whether the engine lets the newcomer preempt a running job for the reason ``ratio``."""
-    now_s, last_s = snapshot.now_s, job.preempted_at_s
     if job.frozen or not job.trains or job.loses or job.fixed_because:
         return False
     if job.size != min(job.sizes) or job.spec.priority > newcomer.spec.priority:
         return False
-    if job.no_shrink_before_s > now_s:
-        return False
-    if now_s - start_of(job) < max(job.spec.min_runtime_s, EQUAL_RUNTIME_MIN_S):
-        return False
-    return last_s is None or now_s - last_s >= EQUAL_PREEMPTION_EVERY_S
+    return preemptible_at_s(job, by_equal=True) <= snapshot.now_s

@@ -63,6 +63,9 @@ class Rules:
     preempts_by_ratio: bool = False
     """A job that waits far longer than it trains may send one job back to the queue
     (``ratio_preemption``)."""
+    preempts_overdue: bool = False
+    """An overdue job that fits nowhere may send jobs of its own priority back to the queue
+    (``outranking.equal_start``)."""
     gain_ppm: int = field(init=False, default=0)
     """``gain`` in millionths."""
 

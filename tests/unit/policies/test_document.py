@@ -158,5 +158,5 @@ def test_every_reason_code_of_adaptive_is_in_the_document() -> None:
             source,
         )
     )
-    assert len(codes) == 14
+    assert len(codes) == 15
     assert [code for code in sorted(codes) if f"`{code}`" not in TEXT] == []

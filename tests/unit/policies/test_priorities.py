@@ -14,6 +14,7 @@ from reshape_controller.policies import make_policy
 from tests.support.clusters import Cluster, sizes_by_job
 
 ADAPTIVE = make_policy("adaptive")
+OVERDUE = make_policy("adaptive:preempt=overdue")
 
 
 def snapshot(cluster: Cluster, **priorities: int) -> Snapshot:
@@ -121,3 +122,38 @@ def test_a_job_of_equal_priority_is_not_taken_beside_one_that_cannot_be() -> Non
     cluster = Cluster().runs("low", 2, sizes=[2], runs_since_s=0.0, loses=True)
     cluster.runs("mid", 2, sizes=[2], runs_since_s=0.0).waits("new", sizes=[2])
     assert decide(cluster, mid=5, new=5).targets == ()
+
+
+def two_of_equal_priority(now_s: float, *, first_since_s: float = 0.0, **victim: Any) -> Cluster:
+    """Two jobs hold all GPUs and cannot shrink; ``new`` needs half of them. It came at 10,000 s and
+    needs 1,000 s alone."""
+    cluster = Cluster(now_s=now_s)
+    cluster.runs("first", 2, sizes=[2], left=90_000, runs_since_s=first_since_s, **victim)
+    cluster.runs("second", 2, sizes=[2], left=50_000, runs_since_s=0.0)
+    return cluster.waits("new", speed={2: 1.0}, left=1000, submitted_at_s=10_000.0)
+
+
+def test_an_overdue_job_preempts_the_equal_that_ends_last_only_if_that_is_asked_for() -> None:
+    found = snapshot(two_of_equal_priority(13_601.0))
+    assert ADAPTIVE.decide(found).reason_code == "holds-for-overdue"
+    plan = OVERDUE.decide(found)
+    assert sizes_by_job(plan.targets) == {"new": 2, "first": 0}
+    assert plan.preemption is not None
+    assert plan.preemption.reason is PreemptionReason.OVERDUE
+    assert plan.text == (
+        "new starts on 2 GPUs of a; it is overdue (waited 60 min 1 s), and preempts first."
+    )
+
+
+def test_an_equal_is_spared_until_it_has_run_for_half_an_hour() -> None:
+    lately = two_of_equal_priority(13_601.0, first_since_s=12_000.0)
+    assert sizes_by_job(OVERDUE.decide(snapshot(lately)).targets) == {"new": 2, "second": 0}
+    early = two_of_equal_priority(13_601.0, first_since_s=12_000.0)
+    early.running = [replace(job, runs_since_s=13_000.0) for job in early.running]
+    plan = OVERDUE.decide(snapshot(early))
+    assert (plan.targets, plan.wake_at_s) == ((), 14_800.0)
+
+
+def test_an_overdue_job_does_not_preempt_a_higher_priority() -> None:
+    found = snapshot(two_of_equal_priority(13_601.0), first=1, second=1)
+    assert OVERDUE.decide(found).targets == ()
