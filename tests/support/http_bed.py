@@ -118,12 +118,14 @@ async def api(
     store, launcher = SqliteStore(folder / "store.sqlite"), FakeLauncher()
     await store.open()
     clock = WallClock()
-    loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or LOCAL), clock)
+    metrics = Metrics()
+    settings = Settings(make_policy("adaptive"), limits=limits or LOCAL)
+    loop = Loop(store, settings, clock, stopwatch=metrics)
     monotonic_s = asyncio.get_running_loop().time
     hub, tokens = SidecarHub(loop.post, monotonic_s, clock.now_s), Tokens(b"secret")
     launcher.hub = hub
-    settings = LaunchSettings("http://127.0.0.1:1", folder / "jobs")
-    effects = Effects(launcher, hub, tokens, settings, loop.post)
+    launch = LaunchSettings("http://127.0.0.1:1", folder / "jobs")
+    effects = Effects(launcher, hub, tokens, launch, loop.post)
     admission = Admission(lambda: loop.engine.state, effects.refusals)
 
     def log_folder(job: Job) -> Path:
@@ -133,7 +135,7 @@ async def api(
     listening = bind("127.0.0.1", 0)
     names = host_names("127.0.0.1")
     identities = identities or Identities(lambda: TOKEN)
-    context = Context(control, hub, tokens, identities, names, Metrics(), TimelineReader(), clock)
+    context = Context(control, hub, tokens, identities, names, metrics, TimelineReader(), clock)
     server = Server(listening, context)
     await loop.start(effects)
     server.start()
@@ -149,6 +151,7 @@ async def api(
         yield found
     finally:
         await server.stop()
+        await context.timeline.stop()
         loop.stop()
         tasks[1].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

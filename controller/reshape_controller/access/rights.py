@@ -20,7 +20,7 @@ class Right(StrEnum):
     REPORT = "report"
     """Speak for an attempt."""
     SCRAPE = "scrape"
-    """Read figures without names of jobs."""
+    """Read figures; ``lists_all`` says whether with the names of jobs that hold GPUs."""
     LOOK = "look"
     """Look at the cluster: GPUs, hosts, profiles, the daemon's status."""
     LIST = "list"

@@ -22,7 +22,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.http import cluster, jobs, logs, probes, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.connections import BoundedServer, connections_max
-from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of
+from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of, templates_of
 from reshape_controller.http.views import KEY
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -187,11 +187,19 @@ class Server:
         """``connections``: most that may be open; None: as this process's limit of files allows."""
         application = tornado.web.Application(
             [
-                (pattern, handler, {"context": context, "rights": rights_of(pattern)})
+                (
+                    pattern,
+                    handler,
+                    {
+                        "context": context,
+                        "rights": rights_of(pattern),
+                        "templates": templates_of(pattern),
+                    },
+                )
                 for pattern, handler in routes
             ],
             default_handler_class=otherwise,
-            default_handler_args={"context": context, "rights": {}},
+            default_handler_args={"context": context, "rights": {}, "templates": ()},
             log_function=lambda handler: None,
         )
         self._server = BoundedServer(

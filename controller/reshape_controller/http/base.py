@@ -20,7 +20,7 @@ from reshape_controller.access.rights import Right, Verdict, decide, lists_all, 
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.json_text import to_json
-from reshape_controller.http.metrics import Metrics
+from reshape_controller.http.metrics import NO_ROUTE, Metrics
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.control import Control
@@ -86,12 +86,17 @@ class Gate(tornado.web.RequestHandler):
     context: Access
     rights: Mapping[str, Right]
     """Right that each method of this path needs."""
+    templates: tuple[str, ...]
+    """Templates of the paths that this route serves; empty for a path that is no route."""
     body_bytes_max = BODY_BYTES_MAX
     _identity: Identity | None = None
 
-    def initialize(self, context: Access, rights: Mapping[str, Right]) -> None:
+    def initialize(
+        self, context: Access, rights: Mapping[str, Right], templates: tuple[str, ...]
+    ) -> None:
         self.context = context
         self.rights = rights
+        self.templates = templates
 
     def set_default_headers(self) -> None:
         self.set_header("Server", "reshape")
@@ -198,8 +203,18 @@ class Gate(tornado.web.RequestHandler):
 
     def on_finish(self) -> None:
         self.context.metrics.request(
-            type(self).__name__, self.get_status(), self.request.request_time()
+            type(self).__name__,
+            self.request.method,
+            self.template(),
+            self.get_status(),
+            self.request.request_time(),
         )
+
+    def template(self) -> str:
+        """The template of this request's path, which has no name of a job or host in it."""
+        end = self.request.path.rpartition("/")[2]
+        ends = (each for each in self.templates if each.rpartition("/")[2] == end)
+        return next(ends, self.templates[0] if self.templates else NO_ROUTE)
 
     def check_xsrf_cookie(self) -> None:
         """Skip the check: there are no cookies; every request has its token in a header."""

@@ -12,6 +12,7 @@ from reshape_controller.access.rights import lists_all
 from reshape_controller.core.model import HostId
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_json
 from reshape_controller.http.errors import bad_request, unavailable
+from reshape_controller.http.metrics import Present
 from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
 from reshape_controller.http.usage import By
@@ -28,6 +29,9 @@ from reshape_controller.http.views import (
 )
 from reshape_controller.store.protocol import Store
 from reshape_profiles.loader import parse
+
+TOTALS_WAIT_S = 2.0
+"""Longest wait of a scrape for figures from the log; it shows what was read until then."""
 
 
 class Profiles(Handler):
@@ -130,17 +134,33 @@ class MetricsPage(Handler):
         control, metrics = self.context.control, self.context.metrics
         leadership = self.context.leadership
         held = leadership is None or leadership.held
-        text = await metrics.text(control.store, control.ready()[0], held, control.starts)
+        present = Present(
+            control.ready()[0],
+            held,
+            self.context.clock.now_s(),
+            control.unreachable(),
+            control.store_lag_s(),
+            control.holders() if self.shows_names() else None,
+            await self.context.timeline.totals(control.store, TOTALS_WAIT_S),
+        )
+        text = await metrics.text(control.store, present)
         self.set_header("Content-Type", metrics.content_type)
         self.finish(text)
 
+    def shows_names(self) -> bool:
+        """Whether the reader may see the names of all jobs."""
+        who = self._identity
+        return who is not None and lists_all(who, self.context.identities.users_see_all)
+
 
 class ScrapedMetrics(MetricsPage):
-    """The same on the socket for pods: a cluster's Prometheus has no token, and asks under any host
-    name. No figure names a job or a user."""
+    """The same on the socket for pods. A cluster's Prometheus asks under any host name; without a
+    token it gets the figures that name no job and no user."""
 
     def authorize(self) -> None:
-        """Let every request pass."""
+        """Let a request without a token pass; decide about any other. Raises ApiError."""
+        if self.bearer():
+            super().authorize()
 
     def check_host(self) -> None:
         """Let every host name pass."""

@@ -1,23 +1,65 @@
-"""Prometheus figures of the daemon, in a registry of their own.
+"""Prometheus figures of the daemon (docs/metrics.md), in a registry of their own.
 
-Does: counts requests, and reads jobs and GPUs from the projections at each scrape. There is no
-label by job or user, because their number has no bound.
+Does: counts requests, decisions and appends of this process; reads jobs and GPUs at each scrape;
+adds the figures that are rebuilt from the log. No label grows without a bound: jobs and users
+appear in ``reshape_gpu_info`` alone, at most one for each GPU.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import platform
 from collections import Counter as Count
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import prometheus_client as prometheus
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from reshape_controller.core.model import GpuState, JobState
-from reshape_controller.core.starts import StartCount
+from reshape_controller.core.model import Gpu, GpuState, Job, JobState
+from reshape_controller.http.figures import Reasons, counter, gauge, histogram
+from reshape_controller.http.openapi import version
+from reshape_controller.http.timeline import Totals
 from reshape_controller.store.protocol import Store, StoreError
 
 _LATENCY_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0)
+_STEP_BUCKETS_S = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Of decisions and appends."""
+_METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_INFO_LABELS = ("UUID", "host", "index", "gpu_type", "job_id", "job_name", "user")
+NO_ROUTE = "none"
+"""Label of a path that is no route."""
+
+# The time at which a rebuilt counter began says nothing.
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The daemon's state at a scrape."""
+
+    ready: bool
+    lease_held: bool
+    now_s: float
+    unreachable: int
+    """Jobs whose SideCars are silent."""
+    store_lag_s: float
+    holders: tuple[tuple[Gpu, str, Job | None], ...] | None
+    """Each GPU, its type and its job; None: the reader may not see the names of jobs."""
+    totals: Totals | None
+    """Sums over the log; None until it was read once."""
+
+
+class _Families(Collector):
+    """The families that a scrape computes."""
+
+    def __init__(self) -> None:
+        self.families: list[Metric] = []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.families
 
 
 class Metrics:
@@ -27,66 +69,74 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = prometheus.CollectorRegistry()
-        self._requests = prometheus.Counter(
-            "reshape_http_requests", "Requests answered", ["handler", "status"], registry=registry
+        labels = ("handler", "method", "route")
+        text = "Requests answered"
+        self._requests = counter(registry, "reshape_http_requests", text, *labels, "status")
+        text = "Time to an answer; includes the waits of SideCars' long polls"
+        self._latency = histogram(
+            registry, _LATENCY_BUCKETS_S, "reshape_http_request_seconds", text, *labels
         )
-        self._latency = prometheus.Histogram(
-            "reshape_http_request_seconds",
-            "Time to an answer; includes the waits of SideCars' long polls",
-            ["handler"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=registry,
+        text = "Time that the policy took for a decision, by the reason of its plan"
+        self._decision_s = histogram(
+            registry, _STEP_BUCKETS_S, "reshape_decision_seconds", text, "reason"
         )
-        self._jobs = prometheus.Gauge("reshape_jobs", "Jobs by state", ["state"], registry=registry)
-        self._gpus = prometheus.Gauge(
-            "reshape_gpus", "GPUs by host and state", ["host", "state"], registry=registry
-        )
-        self._seq = prometheus.Gauge(
-            "reshape_log_seq", "Sequence number of the newest log record", registry=registry
-        )
-        self._ready = prometheus.Gauge(
-            "reshape_ready", "1 while the daemon accepts requests", registry=registry
-        )
-        self._hints = prometheus.Gauge(
-            "reshape_store_hints",
-            "1 while the store announces inserts; 0 while the daemon only polls",
-            registry=registry,
-        )
-        self._lease = prometheus.Gauge(
-            "reshape_lease_held",
-            "1 while this controller holds the lease, or needs none",
-            registry=registry,
-        )
-        self._starts = prometheus.Counter(
-            "reshape_starts",
-            "Starts of training processes by kind; fallback: the settings allow a faster one",
-            ["how", "fallback"],
-            registry=registry,
-        )
-        self._counted: Count[StartCount] = Count()
-        """Starts that ``_starts`` holds."""
+        text = "Time until the store had a record of the log"
+        self._append_s = histogram(registry, _STEP_BUCKETS_S, "reshape_store_append_seconds", text)
+        self._jobs = gauge(registry, "reshape_jobs", "Jobs by state", "state")
+        self._gpus = gauge(registry, "reshape_gpus", "GPUs by host and state", "host", "state")
+        self._seq = gauge(registry, "reshape_log_seq", "Number of the newest log record")
+        self._ready = gauge(registry, "reshape_ready", "1 while the daemon accepts requests")
+        text = "1 while the store announces inserts; 0 while the daemon only polls"
+        self._hints = gauge(registry, "reshape_store_hints", text)
+        text = "1 while this controller holds the lease, or needs none"
+        self._lease = gauge(registry, "reshape_lease_held", text)
+        text = "Time for which the store has not taken the newest record or its rows"
+        self._lag = gauge(registry, "reshape_store_lag_seconds", text)
+        text = "Jobs whose SideCar does not report"
+        self._unreachable = gauge(registry, "reshape_sidecars_unreachable", text)
+        text = "Number of the newest log record that the figures from the log show; 0: none yet"
+        self._figures_seq = gauge(registry, "reshape_figures_seq", text)
+        build = gauge(registry, "reshape_build_info", "1, with the versions", "version", "python")
+        build.labels(version(), platform.python_version()).set(1)
+        self._families = _Families()
+        registry.register(self._families)
         prometheus.ProcessCollector(registry=registry)
+        self._reasons = Reasons()
 
-    def request(self, handler: str, status: int, seconds: float) -> None:
-        """Count one answer."""
-        self._requests.labels(handler, str(status)).inc()
-        self._latency.labels(handler).observe(seconds)
+    def request(
+        self, handler: str, method: str | None, route: str, status: int, seconds: float
+    ) -> None:
+        """Count one answer. ``route``: the template of its path."""
+        labels = handler, method if method in _METHODS else "other", route
+        self._requests.labels(*labels, str(status)).inc()
+        self._latency.labels(*labels).observe(seconds)
 
-    async def text(
-        self, store: Store, ready: bool, lease_held: bool, starts: Mapping[StartCount, int]
-    ) -> bytes:
-        """All figures in the text format; if the store does not answer, its last figures.
-        ``starts``: those since this controller began."""
-        for kind, number in starts.items():
-            fell_back = "true" if kind.fell_back else "false"
-            self._starts.labels(kind.how.value, fell_back).inc(number - self._counted[kind])
-        self._counted = Count(starts)
-        self._ready.set(1 if ready else 0)
-        self._lease.set(1 if lease_held else 0)
-        self._hints.set(1 if store.notices_requests else 0)
+    def decided(self, reason: str, took_s: float) -> None:
+        """Count one decision of the policy."""
+        self._decision_s.labels(self._reasons.label(reason)).observe(took_s)
+
+    def appended(self, took_s: float) -> None:
+        """Count one append to the log."""
+        self._append_s.observe(took_s)
+
+    async def text(self, store: Store, present: Present) -> bytes:
+        """All figures in the text format; if the store does not answer, its last figures."""
         with contextlib.suppress(StoreError):
             await self._read(store)
-        return prometheus.generate_latest(self._registry)
+        self._ready.set(1 if present.ready else 0)
+        self._lease.set(1 if present.lease_held else 0)
+        self._hints.set(1 if store.notices_requests else 0)
+        self._lag.set(present.store_lag_s)
+        self._unreachable.set(present.unreachable)
+        self._figures_seq.set(present.totals.seq if present.totals is not None else 0)
+        self._families.families = [
+            *(_info(present.holders) if present.holders is not None else ()),
+            *(_gpu_seconds(present.totals, present.now_s) if present.totals is not None else ()),
+        ]
+        text = prometheus.generate_latest(self._registry)
+        if present.totals is not None:
+            text += prometheus.generate_latest(present.totals.figures.registry)
+        return text
 
     async def _read(self, store: Store) -> None:
         # At the same time: one after another they take longer than a scrape if the store is slow.
@@ -99,3 +149,24 @@ class Metrics:
             for gpu_state in GpuState:
                 self._gpus.labels(host, gpu_state.value).set(counts[host, gpu_state])
         self._seq.set(seq)
+
+
+def _info(holders: tuple[tuple[Gpu, str, Job | None], ...]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "reshape_gpu_info", "1 for each GPU, with the job that holds it", labels=_INFO_LABELS
+    )
+    for gpu, gpu_type, job in holders:
+        names = (job.id, job.spec.name, job.spec.user) if job is not None else ("", "", "")
+        family.add_metric((gpu.id, gpu.host, str(gpu.index), gpu_type, *names), 1)
+    yield family
+
+
+def _gpu_seconds(totals: Totals, now_s: float) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        "reshape_gpu_seconds",
+        "Time of all GPUs of a host, by what they did",
+        labels=("host", "phase"),
+    )
+    for (host, use), gpu_s in totals.usage.of_hosts(now_s).items():
+        family.add_metric((host, use.value), gpu_s)
+    yield family

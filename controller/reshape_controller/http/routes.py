@@ -176,6 +176,16 @@ def rights_of(pattern: str) -> dict[str, Right]:
     }
 
 
+def templates_of(pattern: str) -> tuple[str, ...]:
+    """Return the paths of the operations that ``pattern`` matches, with names for their parts."""
+    matching = (
+        operation.path
+        for operation in OPERATIONS
+        if re.fullmatch(pattern, _PART.sub(_example, operation.path))
+    )
+    return tuple(dict.fromkeys(matching))
+
+
 _PART = re.compile(r"\{(\w+)\}")
 
 

@@ -7,6 +7,7 @@ shows only what was committed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field, replace
 
 from reshape_controller.core.changes import ChangeSet
@@ -14,10 +15,11 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
+from reshape_controller.http.figures import LogFigures
 from reshape_controller.http.usage import USES, By, Holder, Usage, UsageBook, Use
 from reshape_controller.live.recovery import newest, origin
 from reshape_controller.scheduling.rounds import redo
-from reshape_controller.store.protocol import Store
+from reshape_controller.store.protocol import Store, StoreError
 
 RECORDS_MAX = 50_000
 """Length of the log above which the timeline begins at the newest snapshot."""
@@ -190,11 +192,20 @@ class Recorder:
         self._count = sum(len(lane.spans) for lane in lanes)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the whole log, up to the newest record that was read."""
+
+    seq: int
+    figures: LogFigures
+    usage: UsageBook
+
+
 class TimelineReader:
     """Follows a store's log; one per daemon.
 
-    The usage needs the whole log. If the timeline does not begin there, another reader follows it
-    from the first request for the usage on.
+    The usage and the figures need the whole log. If the timeline does not begin there, another
+    reader follows it from the first request for one of them on.
     """
 
     def __init__(self, *, whole: bool = False) -> None:
@@ -202,8 +213,12 @@ class TimelineReader:
         self._usage: TimelineReader | None = self if whole else None
         self._engine = Engine()
         self._recorder = Recorder()
+        self._figures = LogFigures()
         self._started = False
+        self._is_complete = False
+        """Whether the end of the log was reached once."""
         self._busy = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
 
     async def read(self, store: Store, from_s: float = 0.0) -> Timeline:
         """The timeline up to the newest record. Raises StoreError."""
@@ -215,14 +230,41 @@ class TimelineReader:
         self, store: Store, by: By, from_s: float, to_s: float, user: str | None = None
     ) -> Usage:
         """The GPU-seconds in a stretch of time, of all or one user. Raises StoreError."""
+        reader = await self._whole_reader(store)
+        async with reader._busy:
+            await reader._follow(store)
+            book = reader._recorder.usage
+            return await asyncio.to_thread(book.usage, by, from_s, to_s, user)
+
+    async def totals(self, store: Store, wait_s: float) -> Totals | None:
+        """The sums over the log. They lack what takes longer than ``wait_s`` to read, or what the
+        store does not show now; None until the whole log was read once."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_whole(store), name="figures")
+        await asyncio.wait((self._reading,), timeout=wait_s)
+        reader = self._usage
+        if reader is None or not reader._is_complete:
+            return None
+        return Totals(reader._recorder.seq, reader._figures, reader._recorder.usage)
+
+    async def stop(self) -> None:
+        """End the reading for ``totals``."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read_whole(self, store: Store) -> None:
+        with contextlib.suppress(StoreError):
+            reader = await self._whole_reader(store)
+            async with reader._busy:
+                await reader._follow(store)
+
+    async def _whole_reader(self, store: Store) -> TimelineReader:
         async with self._busy:
             await self._follow(store)
             if self._usage is None:
                 self._usage = TimelineReader(whole=True)
-            if self._usage is self:
-                book = self._recorder.usage
-                return await asyncio.to_thread(book.usage, by, from_s, to_s, user)
-        return await self._usage.usage(store, by, from_s, to_s, user)
+        return self._usage
 
     async def _follow(self, store: Store) -> None:
         if not self._started:
@@ -234,6 +276,7 @@ class TimelineReader:
             count += 1
             if count % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
+        self._is_complete = True
 
     async def _start(self, store: Store) -> None:
         begin = await origin(store)
@@ -243,9 +286,11 @@ class TimelineReader:
             self._usage = self
         self._engine = begin.engine()
         self._recorder.begin(self._engine, begin.seq)
+        self._figures.begin(self._engine.state)
 
     def _take(self, record: LogRecord) -> None:
-        redo(self._engine, record)
+        done = redo(self._engine, record)
+        self._figures.take(self._engine.state, record, done.history)
         self._recorder.record(self._engine, record.seq, record.at_s)
 
 

@@ -119,6 +119,8 @@ class UsageBook:
         """User and job type of each job that held a GPU."""
         self._last: dict[Open, int] = {}
         """Segments that end at the newest time, by what was open."""
+        self._by_host: dict[tuple[HostId, Use], float] = defaultdict(float)
+        """GPU-seconds of the closed segments, for ``of_hosts``."""
 
     def book(self, gpu: GpuId, holder: Holder, use: Use, at_s: float) -> None:
         """Give a GPU a holder and a use from now on."""
@@ -140,6 +142,7 @@ class UsageBook:
         if at_s <= since_s:
             return
         self._closed[holder, use] += at_s - since_s
+        self._by_host[holder.host, use] += at_s - since_s
         if self._to_s and self._to_s[-1] != at_s:
             self._last.clear()
         number = self._last.get(segment)
@@ -155,6 +158,14 @@ class UsageBook:
         self._count.append(1)
         self._from_s.append(since_s)
         self._to_s.append(at_s)
+
+    def of_hosts(self, to_s: float) -> dict[tuple[HostId, Use], float]:
+        """Return the GPU-seconds of each host and use from the beginning to ``to_s``; its cost does
+        not grow with the number of jobs."""
+        sums = defaultdict(float, self._by_host)
+        for holder, use, since_s in self._open.values():
+            sums[holder.host, use] += max(0.0, to_s - since_s)
+        return sums
 
     def usage(self, by: By, from_s: float, to_s: float, user: str | None = None) -> Usage:
         """Return the usage in a stretch of time; GPUs go on as they are now up to its end.

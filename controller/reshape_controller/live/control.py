@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from reshape_controller.core import events as ev
@@ -17,6 +17,7 @@ from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost
 from reshape_controller.core.limits import BATCH_BYTES_MAX
 from reshape_controller.core.model import (
     FieldError,
+    Gpu,
     GpuId,
     GpuState,
     HostId,
@@ -25,7 +26,6 @@ from reshape_controller.core.model import (
     JobSpec,
     JobState,
 )
-from reshape_controller.core.starts import StartCount
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.expectation import Expectation, Expectations
 from reshape_controller.live.loop import Loop, Stopped
@@ -84,11 +84,6 @@ class Control:
     def store(self) -> Store:
         """The projections, for reading."""
         return self._loop.store
-
-    @property
-    def starts(self) -> Mapping[StartCount, int]:
-        """Starts of processes since this controller began."""
-        return self._loop.starts
 
     async def submit(self, spec: JobSpec, key: str = "") -> JobId:
         """Accept a job; it is in the log when this returns.
@@ -228,6 +223,26 @@ class Control:
     def expectation(self, job: JobId) -> Expectation:
         """The job's place in the queue, and when it is predicted to start and end."""
         return self._expectations.of(job, self._loop.engine, self._loop.journal.seq)
+
+    def holders(self) -> tuple[tuple[Gpu, str, Job | None], ...]:
+        """Each GPU of the inventory, its type, and the job that holds it."""
+        state = self._loop.engine.state
+        return tuple(
+            (
+                gpu,
+                state.hosts[gpu.host].gpu_type,
+                state.jobs.get(gpu.owner) if gpu.owner is not None else None,
+            )
+            for gpu in state.gpus.values()
+        )
+
+    def unreachable(self) -> int:
+        """Number of jobs whose SideCar is silent."""
+        return sum(not job.reachable for job in self._loop.engine.state.jobs.values())
+
+    def store_lag_s(self) -> float:
+        """Seconds for which the store has not taken the newest record or its rows."""
+        return self._loop.journal.lag_s()
 
     def state(self) -> tuple[str, ...]:
         """The engine's present state, without the environments of job records."""

@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -83,6 +84,10 @@ class Journal:
         self._projection_pauses = Pauses()
         self._snapshot_seq = 0
         self._appending_fails = False
+        self._appends_since_s: float | None = None
+        """Monotonic time since which a record waits for its append; None: none does."""
+        self._pending_since_s = 0.0
+        """Monotonic time since which changes are pending."""
 
     async def check_marks(self) -> None:
         """Compare the log's end with what was noted of it. Raises RolledBack, StoreError."""
@@ -98,6 +103,12 @@ class Journal:
     def has_pending_projections(self) -> bool:
         """Whether the projections are behind the log."""
         return bool(self._pending)
+
+    def lag_s(self) -> float:
+        """Seconds for which the store has not taken the newest record or its rows."""
+        waits = [] if self._appends_since_s is None else [self._appends_since_s]
+        waits += [self._pending_since_s] if self._pending else []
+        return time.monotonic() - min(waits) if waits else 0.0
 
     def on_failure(self, error: str) -> None:
         """Note that the store failed: no request is accepted until it works again."""
@@ -117,12 +128,13 @@ class Journal:
         """
         record = replace(record, seq=self.seq + 1, epoch=self.epoch, writer=self.writer)
         record = seal(self._digest, record)
-        pauses = Pauses()
+        pauses, self._appends_since_s = Pauses(), time.monotonic()
         while (error := await self._failure(record, stopping)) is not None:
             until_s = asyncio.get_running_loop().time() + pauses.after(error)
             while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not stopping():
                 await asyncio.sleep(min(left_s, RETRY_S))
         self._appending_fails = False
+        self._appends_since_s = None
         self.problem = ""
         self.seq, self._digest = record.seq, record.digest
         self.marks.note(record)
@@ -146,6 +158,8 @@ class Journal:
         ``dump``: returns the state for the snapshot.
         """
         if changes is not None:
+            if not self._pending:
+                self._pending_since_s = time.monotonic()
             self._pending.append(changes)
         try:
             while self._pending:

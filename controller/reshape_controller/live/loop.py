@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,7 +26,6 @@ from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, LO
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import LogRecord
-from reshape_controller.core.starts import StartCount, counted
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.journal import Journal
@@ -79,6 +78,16 @@ class Settings:
     check_invariants: bool = True
 
 
+class Stopwatch(Protocol):
+    """Is told how long the steps of the loop took."""
+
+    def decided(self, reason: str, took_s: float) -> None:
+        """Take in one decision of the policy, with the reason of its plan."""
+
+    def appended(self, took_s: float) -> None:
+        """Take in one append to the log."""
+
+
 @dataclass(slots=True)
 class _Entry:
     """An event that waits for its batch."""
@@ -111,19 +120,23 @@ class Loop:
     """One per daemon, in one event loop."""
 
     def __init__(
-        self, store: Store, settings: Settings, clock: Clock, marks: LogMarks | None = None
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        marks: LogMarks | None = None,
+        stopwatch: Stopwatch | None = None,
     ) -> None:
         self.store = store
         self.settings = settings
         self.engine = Engine()
         self.planner = TimedPlanner(settings.policy)
         self.journal = Journal(store, marks)
-        self.starts: Counter[StartCount] = Counter()
-        """Starts of processes since this controller began."""
         self.stopped = asyncio.Event()
         self.problem = "the controller is starting"
         """Why no request is accepted now; empty if they are."""
         self._clock = clock
+        self._stopwatch = stopwatch
         self._queue: deque[_Entry] = deque()
         self._batch: tuple[_Entry, ...] = ()
         self._wake = asyncio.Event()
@@ -274,10 +287,12 @@ class Loop:
             commands=done.commands,
             digest="",
         )
+        append_at_s = time.perf_counter()
         record = await self.journal.append(record, lambda: self._stopping)
+        if self._stopwatch is not None:
+            self._stopwatch.appended(time.perf_counter() - append_at_s)
         if self._effects is not None:
             self._effects.carry_out(self.engine, record.commands)
-        self.starts.update(counted(done.history))
         changes = changes_of(self.engine, record, done.history)
         await self.journal.project(changes, self.engine.state.dump)
         for entry in batch:
@@ -302,6 +317,8 @@ class Loop:
         for decision, took_s in zip(done.decisions, self.planner.took_s, strict=True):
             if decision.failure is not None:
                 _log_failure(decision.failure)
+            if self._stopwatch is not None:
+                self._stopwatch.decided(decision.plan.reason_code, took_s)
             if decision.plan.targets:
                 reason, decide_ms = decision.plan.reason_code, round(took_s * 1e3, 2)
                 log.info("decided", reason=reason, decide_ms=decide_ms)

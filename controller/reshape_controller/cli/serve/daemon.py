@@ -73,11 +73,13 @@ class Daemon:
         self._tokens = Tokens(settings.home.secret())
         self._identities = settings.identities()
         clock = self._clock = WallClock()
+        self._metrics = Metrics()
         self._loop = Loop(
             store,
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
             clock,
             _marks(settings, leadership),
+            self._metrics,
         )
         self._hub = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
         self._effects = Effects(
@@ -114,7 +116,7 @@ class Daemon:
             tokens=self._tokens,
             identities=self._identities,
             host_names=host_names(self._settings.address),
-            metrics=Metrics(),
+            metrics=self._metrics,
             timeline=TimelineReader(),
             clock=self._clock,
             leadership=self._leadership,
@@ -220,6 +222,7 @@ class Daemon:
     async def _end(self, servers: tuple[Server, ...], tasks: list[asyncio.Task[None]]) -> None:
         for server in servers:
             await server.stop()
+        await self.context.timeline.stop()
         self._loop.stop()
         work, *others = tasks
         for task in others:
