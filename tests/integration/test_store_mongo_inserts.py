@@ -134,3 +134,54 @@ def test_a_request_that_looks_half_like_one_of_ours_is_handed_out_and_taken_out(
         assert await store.requests(10) == ()
 
     run(address, work)
+
+
+def test_documents_of_a_users_own_inbox_are_that_users(address: str, user: Database) -> None:
+    async def work(shared: MongoStore) -> None:
+        store = MongoStore(address, insert_users=("ada", "bob"))
+        await store.open()
+        try:
+            for collection in ("inbox", "inbox.ada", "inbox.bob", "inbox.eve"):
+                body = {"job": collection, "user": "bob"}
+                user[collection].insert_one({"_id": "same", "kind": "cancel", "body": body})
+            user["inbox.bob"].insert_one({"_id": {"odd": ":"}, "body": None})
+            items = await store.requests(10)
+            owners = {item.body.split('"')[3]: item.owner for item in items if "job" in item.body}
+            assert owners == {"inbox": "", "inbox.ada": "ada", "inbox.bob": "bob"}
+            assert len({job_id("any", item.id) for item in items}) == len(items) == 4
+            by_owner = {item.owner: item for item in items}
+            await store.refuse(by_owner["ada"].id, "it is not yours")
+            await store.acknowledge(tuple(item.id for item in items if item.owner == "bob"))
+            left = user["inbox.ada"].find_one({"_id": "same"})
+            assert left is not None
+            assert left["error"] == "it is not yours"
+            assert user["inbox.bob"].count_documents({}) == 0
+            assert [item.owner for item in await store.requests(10)] == [""]
+            assert len(await shared.requests(10)) == 1, "without the setting it is no inbox"
+        finally:
+            await store.close()
+
+    run(address, work)
+
+
+def test_a_user_who_inserts_much_leaves_room_for_another(address: str, user: Database) -> None:
+    async def work(_: MongoStore) -> None:
+        store = MongoStore(address, insert_users=("ada", "bob"))
+        await store.open()
+        try:
+            user["inbox.ada"].insert_many([{"kind": "cancel"} for _ in range(50)])
+            user["inbox.bob"].insert_one({"kind": "cancel"})
+            owners = [item.owner for item in await store.requests(20)]
+            assert owners == ["ada"] * 10 + ["bob"]
+        finally:
+            await store.close()
+
+    run(address, work)
+
+
+def test_an_id_like_that_of_a_users_inbox_is_refused(address: str) -> None:
+    async def work(store: MongoStore) -> None:
+        with pytest.raises(StoreError, match="cannot have the id"):
+            await store.put_request(InboxItem('inbox/ada:"x"', "cancel", "{}"))
+
+    run(address, work)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from reshape_controller.access.identity import OPERATOR, Identity, Role, unverified
+from reshape_controller.access.submission import Uids
 from reshape_controller.access.token_file import NamedToken, TokenFile, TokenFileError, digest
 
 
@@ -41,23 +42,29 @@ class Identities:
                 return token.identity
         return None
 
-    def uid_of(self, name: str) -> int | None:
-        """Uid of a user's jobs; None: the daemon's own. Raises TokenFileError.
+    def uids(self) -> Uids:
+        """The Unix users of jobs. Raises TokenFileError.
 
-        An expired token still says which uid it is.
+        The newest token of a name counts, also an expired or revoked one.
         """
         found = self._named()
         if found is None:
-            what = f"the file of tokens cannot be read, so the uid of {name}'s jobs is not known"
+            what = "the file of tokens cannot be read, so the uids of jobs are not known"
             raise TokenFileError(what, "see the daemon's log")
-        return next((token.uid for token in reversed(found.of(name))), None)
+        newest = found.newest.values()
+        known = {token.name: token.uid for token in newest if token.uid is not None}
+        operators = (token.name for token in newest if token.role is Role.OPERATOR)
+        return Uids(known, frozenset({OPERATOR.name, *operators}))
 
-    def of_insert(self, claim: str) -> Identity:
-        """The identity of a request that was written into the store.
+    def of_insert(self, claim: str, owner: str = "") -> Identity | None:
+        """The identity of a request that was written into the store; None: its owner has no valid
+        token.
 
-        ``claim``: the user that it names. While no user has a token, the operator is the only
-        person.
+        ``claim``: the user that it names. ``owner``: the user whose own inbox it was in, else
+        empty. Until a user gets a token, the operator is the only person.
         """
+        if owner:
+            return self._by_name(owner)
         if self._inserts is not None:
             return self._by_name(self._inserts) or unverified(claim)
         shared = self._named() is None or any(t.role is Role.USER for t in self._tokens())
@@ -73,8 +80,3 @@ class Identities:
     def _tokens(self) -> tuple[NamedToken, ...]:
         found = self._named()
         return found.tokens if found is not None else ()
-
-    @property
-    def uses_uids(self) -> bool:
-        """Whether a user's jobs run under a uid of their own."""
-        return any(token.uid is not None for token in self._tokens())

@@ -1,11 +1,11 @@
-"""The owner of a submitted record, and the caps that hold for it. Pure."""
+"""The owner of a submitted record, its Unix user, and the caps that hold for it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from reshape_controller.access.identity import Identity, Role
+from reshape_controller.access.identity import OPERATOR_NAME, Identity, Role
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, JobSpec
 
@@ -18,17 +18,41 @@ class Denied(ReshapeError):
         self.errors = errors
 
 
-def owned(
-    spec: JobSpec, identity: Identity, uid_of: Callable[[str], int | None], default: str = ""
-) -> JobSpec:
+@dataclass(frozen=True, slots=True)
+class Uids:
+    """The Unix users of jobs. The only place that decides under which of them a job runs."""
+
+    known: Mapping[str, int] = field(default_factory=dict)
+    """Uid by name, also of names whose tokens have ended."""
+    operators: frozenset[str] = frozenset({OPERATOR_NAME})
+    """Names of operators."""
+
+    def of(self, user: str) -> int | None:
+        """Uid of a user's jobs; None: the daemon's own. Raises Denied.
+
+        A job with the daemon's uid can read the operator's token. So as soon as a name has a uid,
+        only jobs of operators get the daemon's.
+        """
+        uid = self.known.get(user)
+        if uid is None and self.known and user not in self.operators:
+            what = f"jobs run under the uids of their users here, and none is known for {user:.80}"
+            remedy = (
+                "submit it with a token that has a uid (reshape token create NAME --uid UNIX-USER)"
+            )
+            raise Denied((FieldError("user", what, remedy),))
+        return uid
+
+
+def owned(spec: JobSpec, identity: Identity, uids: Uids, default: str = "") -> JobSpec:
     """Return the record with its owner and the uid of its processes. Raises Denied.
 
-    ``uid_of``: gives the uid of a user's token. ``default``: owner if an operator's record names
-    none. An operator may submit for another user: the job then runs under that user's uid.
+    ``default``: name of an operator whose record has no user. An operator may submit for another
+    user: the job then runs under that user's uid.
     """
     if identity.role is Role.OPERATOR:
         user = spec.user or default or identity.name
-        uid = identity.uid if user == identity.name else uid_of(user)
+        # A record without a user is the operator's own job.
+        uid = uids.of(user) if spec.user else uids.known.get(user)
         return replace(spec, user=user, uid=uid)
     errors = _beyond_caps(spec, identity)
     if spec.user and spec.user != identity.name and not identity.is_unverified:
@@ -36,7 +60,7 @@ def owned(
         errors += (FieldError("user", what, "leave it out; only an operator submits for others"),)
     if errors:
         raise Denied(errors)
-    return replace(spec, user=identity.name, uid=identity.uid)
+    return replace(spec, user=identity.name, uid=uids.of(identity.name))
 
 
 def _beyond_caps(spec: JobSpec, identity: Identity) -> tuple[FieldError, ...]:

@@ -47,6 +47,7 @@ class NamedToken:
     name: str
     role: Role
     sha256: str
+    """Empty once the token is revoked: what remains says which uid the name has."""
     created_at_s: float
     expires_at_s: float | None = None
     """None: it does not expire."""
@@ -60,19 +61,37 @@ class NamedToken:
         caps = Caps(self.priority, self.pin, self.may_restart)
         return Identity(self.name, self.role, self.uid, caps)
 
+    @property
+    def revoked(self) -> bool:
+        return not self.sha256
+
     def valid_at(self, now_s: float) -> bool:
-        return self.expires_at_s is None or now_s < self.expires_at_s
+        return not self.revoked and (self.expires_at_s is None or now_s < self.expires_at_s)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """All named tokens."""
+    """All named tokens.
+
+    The newest token of a name stays after its end: it says which uid the name's jobs have, and
+    that other people than the operator had access.
+    """
 
     tokens: tuple[NamedToken, ...] = ()
 
     def of(self, name: str) -> tuple[NamedToken, ...]:
-        """The tokens of an identity, oldest first."""
-        return tuple(token for token in self.tokens if token.name == name)
+        """The tokens of an identity that were not revoked, oldest first."""
+        return tuple(token for token in self.issued if token.name == name)
+
+    @property
+    def issued(self) -> tuple[NamedToken, ...]:
+        """The tokens that were not revoked, oldest first."""
+        return tuple(token for token in self.tokens if not token.revoked)
+
+    @property
+    def newest(self) -> dict[str, NamedToken]:
+        """The newest token of each name, also one that has ended."""
+        return {token.name: token for token in self.tokens}
 
     def created(self, token: NamedToken) -> TokenFile:
         """Add the first token of an identity. Raises TokenFileError."""
@@ -80,11 +99,11 @@ class TokenFile:
             what = f"{token.name!r:.80} cannot be the name of a token"
             remedy = f"use at most 63 letters, digits and . _ @ -, but none of {RESERVED}"
             raise TokenFileError(what, remedy)
-        others = self.without_expired(token.created_at_s)
-        if others.of(token.name):
+        if any(other.valid_at(token.created_at_s) for other in self.of(token.name)):
             remedy = f"replace it: reshape token rotate {token.name}; or revoke it first"
             raise TokenFileError(f"{token.name} has a token already", remedy)
-        return TokenFile((*others.tokens, token))
+        others = tuple(other for other in self.tokens if other.name != token.name)
+        return TokenFile((*others, token)).without_expired(token.created_at_s)
 
     def rotated(self, name: str, sha256: str, now_s: float, overlap_s: float) -> TokenFile:
         """Add a token to an identity, and end the others after ``overlap_s``.
@@ -107,17 +126,20 @@ class TokenFile:
         return TokenFile((*found, added)).without_expired(now_s)
 
     def revoked(self, name: str) -> TokenFile:
-        """Remove every token of an identity. Raises TokenFileError."""
-        gone = self._known(name)
-        return TokenFile(tuple(token for token in self.tokens if token not in gone))
+        """End every token of an identity. Raises TokenFileError."""
+        *_, newest = self._known(name)
+        others = tuple(token for token in self.tokens if token.name != name)
+        return TokenFile((*others, replace(newest, sha256="")))
 
     def without_expired(self, now_s: float) -> TokenFile:
-        return TokenFile(tuple(token for token in self.tokens if token.valid_at(now_s)))
+        """Remove expired tokens, but for the newest of each name."""
+        newest = self.newest
+        return TokenFile(tuple(t for t in self.tokens if t.valid_at(now_s) or newest[t.name] is t))
 
     def _known(self, name: str) -> tuple[NamedToken, ...]:
         found = self.of(name)
         if not found:
-            known = ", ".join(dict.fromkeys(token.name for token in self.tokens)) or "none"
+            known = ", ".join(dict.fromkeys(token.name for token in self.issued)) or "none"
             remedy = f"reshape token list shows them: {known}"
             raise TokenFileError(f"{name!r:.80} has no token", remedy)
         return found

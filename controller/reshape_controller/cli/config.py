@@ -190,6 +190,13 @@ SETTINGS = (
         metavar="NAME",
         help="Identity (operator, or the name of a token) of all that is inserted into the store.",
     ),
+    Setting(
+        "insert_users",
+        None,
+        "names of tokens, with commas: inserts into the collection inbox.NAME of a MongoDB store "
+        "are NAME's",
+        metavar="NAME,...",
+    ),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting(
         "policy",

@@ -111,7 +111,7 @@ async def _entry(
 ) -> _Submission:
     """Parse and admit a submitted record. Raises StoreError, NotReady."""
     try:
-        spec = _owned(from_json(item.body), identities)
+        spec = _owned(from_json(item.body, looks=_looks(identities, item)), identities, item.owner)
         job = job_id(spec.name, item.id)
         if await _is_in_log(loop, job):
             return _Submission(item.id, None)
@@ -121,23 +121,36 @@ async def _entry(
     return _Submission(item.id, ev.JobSubmitted(job, spec), spec)
 
 
-def _owned(spec: JobSpec, identities: Identities) -> JobSpec:
-    """The record with its owner and uid. Raises Denied."""
-    identity = identities.of_insert(spec.user)
-    if identity.is_unverified and identities.uses_uids:
-        what = "jobs run under their users' uids here, and nothing proves the user of an insert"
-        raise Denied((FieldError("user", what, "submit it with a token, or set inserts"),))
+def _owned(spec: JobSpec, identities: Identities, owner: str) -> JobSpec:
+    """The record with its owner and uid. Raises Denied, TokenFileError."""
+    identity = identities.of_insert(spec.user, owner)
+    verdict = decide(Right.SUBMIT, identity)
+    if identity is None or verdict is not Verdict.ALLOWED:
+        what = refusal(identity, Right.SUBMIT) if identity is not None else _no_token(owner)
+        raise Denied((FieldError("user", what, "ask an operator for a token"),))
     if identity is OPERATOR and not spec.user:
         return spec
-    return owned(spec, identity, identities.uid_of)
+    return owned(spec, identity, identities.uids())
+
+
+def _looks(identities: Identities, item: InboxItem) -> bool:
+    """Whether a record's errors may say which paths exist on this machine."""
+    identity = identities.of_insert("", item.owner)
+    return identity is not None and identity.role is Role.OPERATOR
+
+
+def _no_token(owner: str) -> str:
+    return f"{owner} has no valid token"
 
 
 async def _rejection(
     loop: Loop, identities: Identities, item: InboxItem, errors: tuple[FieldError, ...]
 ) -> _Submission:
     name, claim = _author(item.body)
-    identity = identities.of_insert(claim)
-    user = claim if identity.role is Role.OPERATOR else identity.name
+    identity = identities.of_insert(claim, item.owner)
+    user = item.owner
+    if identity is not None:
+        user = claim if identity.role is Role.OPERATOR else identity.name
     job = job_id(name, item.id)
     if await _is_in_log(loop, job):
         return _Submission(item.id, None)
@@ -211,10 +224,12 @@ _RIGHTS = {
 
 
 async def _authorized(
-    control: Control, identities: Identities, kind: RequestKind, claim: str, job: str
+    control: Control, identities: Identities, item: InboxItem, claim: str, job: str
 ) -> str:
     """Return the author of a request, for the history. Raises RequestForbidden, UnknownJob."""
-    identity, right = identities.of_insert(claim), _RIGHTS[kind]
+    identity, right = identities.of_insert(claim, item.owner), _RIGHTS[_kind(item.kind)]
+    if identity is None:
+        raise RequestForbidden(_no_token(item.owner))
     if identity.role is Role.OPERATOR:
         return claim
     owner = None
@@ -237,7 +252,7 @@ async def _carry_out(control: Control, identities: Identities, item: InboxItem) 
     if not isinstance(body, dict):
         raise ValueError("the body is not an object")
     claim, job = _user(body.get("user")), str(body.get("job"))
-    user = await _authorized(control, identities, kind, claim, job)
+    user = await _authorized(control, identities, item, claim, job)
     match kind:
         case RequestKind.CANCEL:
             await control.cancel(str(body["job"]), user)

@@ -29,11 +29,13 @@ from reshape_controller.records.text import load_json, load_yaml
 from reshape_sidecar.wire import OnSaveTimeout, Shortcut
 
 
-def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
+def parse_record(value: object, *, folder: Path | None = None, looks: bool = False) -> JobSpec:
     """Parse a record. Raises RecordInvalid with every problem.
 
     ``folder``: the folder of the record's file. Relative locations begin there, and it is the
-    default for the code. If it is None, relative locations are refused.
+    default for the code. If it is None, relative locations are refused. ``looks``: whether to look
+    for the record's files without a ``folder`` as well. The answer tells the author which paths
+    exist on this machine, so only an operator may ask a daemon.
     """
     if not isinstance(value, Mapping):
         hint = "write fields and values: name, command, optional_gpus"
@@ -49,7 +51,8 @@ def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
     in_image = fields.image is not None
     if folder is not None and fields.code is None and "code" not in bad and not in_image:
         absolute["code"] = str(folder.absolute())
-    if "\0" not in (absolute["code"] or "") and not any(error.path == "code" for error in relative):
+    looks = (looks or folder is not None) and "\0" not in (absolute["code"] or "")
+    if looks and not any(error.path == "code" for error in relative):
         beside = fields.code if fields.code and not Path(fields.code).is_absolute() else None
         errors += rules.missing_files(absolute["code"], beside, tuple(fields.command or ()))
     if errors:
@@ -57,14 +60,16 @@ def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
     return _spec(fields, absolute)
 
 
-def from_json(text: str) -> JobSpec:
+def from_json(text: str, *, looks: bool = False) -> JobSpec:
     """Parse a record in JSON, from a request or a plain insert. Raises RecordInvalid."""
-    return parse_record(load_json(text))
+    return parse_record(load_json(text), looks=looks)
 
 
-def from_yaml(text: str, *, source: str = "record", folder: Path | None = None) -> JobSpec:
+def from_yaml(
+    text: str, *, source: str = "record", folder: Path | None = None, looks: bool = False
+) -> JobSpec:
     """Parse a record in YAML; ``source`` names it in errors. Raises RecordInvalid."""
-    return parse_record(load_yaml(text, source=source), folder=folder)
+    return parse_record(load_yaml(text, source=source), folder=folder, looks=looks)
 
 
 def _validate(

@@ -144,6 +144,8 @@ class InboxItem:
     kind: str
     body: str
     """JSON text exactly as written: not parsed yet, and possibly invalid."""
+    owner: str = ""
+    """User whose own inbox it was in; empty: it was in the inbox of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -338,5 +339,37 @@ def test_the_job_that_was_checked_is_the_one_that_changes(tmp_path: Path) -> Non
         shared.it.context.control.cancel = cancel  # type: ignore[method-assign]
         await shared.ask("owner", "POST", "/v1/jobs/job/cancel")
         assert asked == [shared.job]
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("way", ["/v1/jobs", "yaml", "/v1/arrays", "/v1/trials"])
+def test_a_users_record_does_not_tell_which_paths_exist(tmp_path: Path, way: str) -> None:
+    places = {name: tmp_path / name for name in ("there", "closed", "gone")}
+    places["there"].mkdir()
+    places["closed"].mkdir(mode=0)
+    (places["there"] / "file").write_text("")
+    path = "/v1/jobs" if way == "yaml" else way
+    form = {"Content-Type": "application/yaml"} if way == "yaml" else {}
+
+    def record(name: str, code: Path, script: str) -> dict[str, object]:
+        folders = {"code": str(code), "dataset": str(code / "data")}
+        found = {**RECORD, **folders, "name": name, "checkpoints": str(code / name)}
+        if way == "/v1/arrays":
+            return {**found, "command": ["python", script, "{lr}"], "array": {"lr": [1]}}
+        return {**found, "command": ["python", script]}
+
+    async def test(shared: Shared) -> None:
+        scripts = ("file", "gone.py", "../there/file", str(places["there"] / "file"))
+        codes = set()
+        for number, (code, script) in enumerate(product(places.values(), scripts)):
+            asked, token = record(f"job-{number}", code, script), shared.bearer("owner")
+            codes.add((await shared.it.ask("POST", path, asked, token=token, **form)).code)
+        assert len(codes) == 1
+        assert codes <= {200, 201}
+        asked = record("operators", places["there"], "gone.py")
+        answer = await shared.it.ask("POST", path, asked, **form)
+        assert answer.code == 422
+        assert "script missing" in answer.json["message"]
 
     run(tmp_path, test)

@@ -31,9 +31,13 @@ ADA = NamedToken("ada", Role.USER, "0" * 64, 0.0)
 
 
 class Noting(SqliteStore):
-    """A store that notes why requests are refused."""
+    """A store that notes why requests are refused, and says in whose inbox they were."""
 
     refusals: list[str]
+    owner: str = ""
+
+    async def requests(self, limit: int) -> tuple[InboxItem, ...]:
+        return tuple(replace(item, owner=self.owner) for item in await super().requests(limit))
 
     async def refuse(self, item: str, text: str) -> None:
         self.refusals.append(text)
@@ -47,10 +51,13 @@ class Inbox:
         self.store, self.ada_job = store, ada_job
         self._number = 0
 
-    async def put(self, kind: str, body: dict[str, object]) -> str:
-        """Insert an item and wait until it is answered; why it was refused, or nothing."""
+    async def put(self, kind: str, body: dict[str, object], owner: str = "") -> str:
+        """Insert an item and wait until it is answered; why it was refused, or nothing.
+
+        ``owner``: user whose own inbox it is in.
+        """
         self._number += 1
-        self.store.refusals = []
+        self.store.refusals, self.store.owner = [], owner
         await self.store.put_request(InboxItem(f"r{self._number}", kind, json.dumps(body)))
         while await self.store.requests(1):
             await asyncio.sleep(0.01)
@@ -160,4 +167,69 @@ def test_where_listing_is_off_another_users_job_is_unknown_to_an_insert(tmp_path
             absent = await it.put("cancel", {"job": "no-such-job"})
             assert there.replace(it.ada_job, "X") == absent.replace("no-such-job", "X") != ""
 
+    asyncio.run(scenario())
+
+
+def test_an_insert_into_a_users_own_inbox_is_that_users(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ada, bob = replace(ADA, uid=1001), replace(ADA, name="bob", uid=1002)
+        async with inbox_of(tmp_path, identities(ada, bob)) as it:
+            await it.put("submit", RECORD, "bob")
+            row = await it.job("job")
+            assert row.job is not None
+            assert (row.user, row.job.spec.uid) == ("bob", 1002)
+            await it.put("submit", {**RECORD, "name": "theirs", "user": "ada"}, "bob")
+            row = await it.job("theirs")
+            assert (row.state, row.user, row.errors[0][0]) == (JobState.REJECTED, "bob", "user")
+            body: dict[str, object] = {"job": it.ada_job, "user": "ada"}
+            assert "belongs to another user" in await it.put("cancel", body, "bob")
+            assert "which may not do this" in await it.put("drain", {"host": "local"}, "bob")
+            assert await it.put("cancel", body, "ada") == ""
+            assert (await it.job(it.ada_job)).state is JobState.CANCELLED
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("token", [None, replace(ADA, expires_at_s=1.0), replace(ADA, sha256="")])
+def test_an_own_inbox_without_a_valid_token_is_refused(
+    tmp_path: Path, token: NamedToken | None
+) -> None:
+    async def scenario() -> None:
+        async with inbox_of(tmp_path, identities(*(() if token is None else (token,)))) as it:
+            await it.put("submit", RECORD, "ada")
+            row = await it.job("job")
+            assert (row.state, row.user) == (JobState.REJECTED, "ada")
+            assert row.errors[0][1] == "ada has no valid token"
+            assert "no valid token" in await it.put("cancel", {"job": it.ada_job}, "ada")
+            assert (await it.job(it.ada_job)).state is JobState.SUBMITTED
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SCRAPER])
+def test_a_role_that_submits_nothing_inserts_nothing(tmp_path: Path, role: Role) -> None:
+    async def scenario() -> None:
+        vera = replace(ADA, name="vera", role=role)
+        async with inbox_of(tmp_path, identities(vera, inserts="vera")) as it:
+            for owner in ("", "vera"):
+                await it.put("submit", {**RECORD, "name": f"by{owner}"}, owner)
+                row = await it.job(f"by{owner}")
+                assert row.state is JobState.REJECTED
+                assert "which may not do this" in row.errors[0][1]
+
+    asyncio.run(scenario())
+
+
+def test_only_an_operators_insert_learns_which_paths_exist(tmp_path: Path) -> None:
+    record = {**RECORD, "command": ["python", "gone.py"], "code": str(tmp_path)}
+
+    async def scenario() -> None:
+        async with inbox_of(tmp_path, identities(ADA)) as it:
+            await it.put("submit", record)
+            assert (await it.job("job")).state is JobState.SUBMITTED
+        async with inbox_of(tmp_path / "alone", identities()) as it:
+            await it.put("submit", record)
+            assert "script missing" in (await it.job("job")).errors[0][1]
+
+    (tmp_path / "alone").mkdir(mode=0o700)
     asyncio.run(scenario())

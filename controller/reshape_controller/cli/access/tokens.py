@@ -122,8 +122,8 @@ def list_tokens(config: Config) -> None:
         file = token_file.read(path)
     except TokenFileError as error:
         raise _refused(error, path) from None
-    shown = [_plain(token) for token in file.tokens]
-    emit({"tokens": shown}, form(config), lambda: _table(file.tokens))
+    shown = [_plain(token) for token in file.issued]
+    emit({"tokens": shown}, form(config), lambda: _table(file.issued))
 
 
 def _plain(token: NamedToken) -> dict[str, object]:

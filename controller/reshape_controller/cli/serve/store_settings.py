@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reshape_controller.access.token_file import NAME, RESERVED
 from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
@@ -34,11 +35,13 @@ class StoreSettings:
     server: MongoAddress | None = field(default=None, repr=False)
     read_again: Callable[[], MongoAddress] | None = field(default=None, repr=False, compare=False)
     """Reads the server's address with its credentials again; None: they come from no file."""
+    insert_users: tuple[str, ...] = ()
+    """Users with an inbox of their own on the server."""
 
     def make(self) -> Store:
         """Return the store, not open yet."""
         if self.server is not None:
-            return MongoStore(self.server, self.read_again)
+            return MongoStore(self.server, self.read_again, self.insert_users)
         assert self.file is not None
         return SqliteStore(self.file)
 
@@ -57,13 +60,13 @@ def of_file(path: Path) -> StoreSettings:
 
 
 def store_settings(config: Config) -> StoreSettings:
-    """Return the store of the settings ``store``, ``store_credentials`` and ``store_ca``.
+    """Return the store of the settings ``store``, its credentials and CA, and ``insert_users``.
 
     Raises CliError.
     """
     uri = config.text("store")
     if uri is None:
-        for name in ("store_credentials", "store_ca"):
+        for name in ("store_credentials", "store_ca", "insert_users"):
             if config.text(name) is not None:
                 what = f"{name} needs a store on a server; the store is a file"
                 remedy = "add --store mongodb://HOST:PORT/DATABASE, or leave it out"
@@ -85,7 +88,19 @@ def store_settings(config: Config) -> StoreSettings:
     if address.secrets and where.startswith("file "):
         _private(Path(where.removeprefix("file ")), "the configuration file with the password")
     again = functools.partial(_address_again, config, uri) if address.credentials else None
-    return StoreSettings(address.shown, server=address, read_again=again)
+    users = _insert_users(config)
+    return StoreSettings(address.shown, server=address, read_again=again, insert_users=users)
+
+
+def _insert_users(config: Config) -> tuple[str, ...]:
+    text = config.text("insert_users") or ""
+    users = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    wrong = [name for name in users if not NAME.fullmatch(name) or name in RESERVED]
+    if not wrong:
+        return users
+    what = f"insert_users: {wrong[0]!r:.80} cannot be the name of a token"
+    remedy = "give names of reshape token list with commas between them"
+    raise failed(Exit.USAGE, what, config.source("insert_users"), remedy)
 
 
 def _address_again(config: Config, uri: str) -> MongoAddress:

@@ -65,6 +65,7 @@ from reshape_sidecar.wire import Shortcut
     "trusted_proxy",
     "job_listing",
     "inserts",
+    "insert_users",
     "preset",
     "policy",
     "mechanism",

@@ -20,24 +20,30 @@ RETRY_S = 60.0
 """Pause before a broken stream is opened again."""
 CANCEL_AGAIN_S = 0.05
 """Pause between two attempts to cancel the watching task."""
-_PIPELINE: list[dict[str, Any]] = [
-    {
-        "$match": {
-            "ns.coll": {"$in": ["jobs", "hosts", "inbox"]},
-            "$or": [
-                {"operationType": "insert", "fullDocument.reshape": {"$exists": False}},
-                {"updateDescription.updatedFields.request": {"$exists": True}},
-            ],
-        }
-    },
-    {"$project": {"_id": 1}},
-]
+_COLLECTIONS = ("jobs", "hosts", "inbox")
+
+
+def _pipeline(collections: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "$match": {
+                "ns.coll": {"$in": list(collections)},
+                "$or": [
+                    {"operationType": "insert", "fullDocument.reshape": {"$exists": False}},
+                    {"updateDescription.updatedFields.request": {"$exists": True}},
+                ],
+            }
+        },
+        {"$project": {"_id": 1}},
+    ]
 
 
 class Hints:
     """One per open store."""
 
-    def __init__(self) -> None:
+    def __init__(self, inboxes: tuple[str, ...] = ()) -> None:
+        """``inboxes``: collections of requests beside those of all."""
+        self._pipeline = _pipeline((*_COLLECTIONS, *inboxes))
         self.working = False
         """Whether the stream is open."""
         self._request = asyncio.Event()
@@ -65,7 +71,7 @@ class Hints:
     async def _watch(self, database: Callable[[], Database]) -> None:
         while True:
             try:
-                async with await database().watch(_PIPELINE) as stream:
+                async with await database().watch(self._pipeline) as stream:
                     self.working = True
                     async for _ in stream:
                         self._request.set()

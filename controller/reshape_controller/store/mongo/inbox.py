@@ -4,7 +4,9 @@ Does: stores requests, reads the oldest first, and removes them. It does not par
 on if a document is not what it should be.
 
 By hand: a document in ``jobs`` (a job record), a field ``request`` (``request_fields``), or a
-document in ``inbox`` with ``kind`` and ``body``, to which ``error`` is added if it is refused. A
+document in ``inbox`` with ``kind`` and ``body``, to which ``error`` is added if it is refused. The
+same in ``inbox.NAME``, into which only NAME may insert: a database tells the collection of a
+document, and not the account that inserted it. A
 document in ``jobs`` stays there and becomes the job's own; ``reshape.key`` marks that it was read,
 ``reshape.taken`` that the log has it.
 """
@@ -25,7 +27,8 @@ from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 Document = dict[str, Any]
 _INSERTED = "jobs:"
 _BY_HAND = "inbox:"
-_PREFIXES = (_INSERTED, _BY_HAND, request_fields.PREFIX)
+_OWN = "inbox/"
+_PREFIXES = (_INSERTED, _BY_HAND, _OWN, request_fields.PREFIX)
 """Prefixes of the ids of requests that were inserted by hand; the ``_id`` follows as JSON."""
 _UNREADABLE = '"a document that is nested too deeply"'
 
@@ -41,14 +44,28 @@ async def put(database: Database, item: InboxItem) -> None:
         return
 
 
-async def oldest(database: Database, limit: int) -> tuple[InboxItem, ...]:
-    """The oldest requests, bounded in number and size."""
+def own_inbox(user: str) -> str:
+    """Return the name of the collection whose documents are the user's requests."""
+    return f"inbox.{user}"
+
+
+async def make_own_inboxes(database: Database, users: tuple[str, ...]) -> None:
+    """Make the users' own collections, with the index by which ``oldest`` reads them."""
+    for user in users:
+        await database[own_inbox(user)].create_index([("error", 1), ("_id", 1)])
+
+
+async def oldest(
+    database: Database, limit: int, users: tuple[str, ...] = ()
+) -> tuple[InboxItem, ...]:
+    """The oldest requests, bounded in number and size; of each of the users an equal share."""
     items: list[InboxItem] = []
     size = 0
     for source in (
         _requests(database, limit),
         request_fields.pending(database, limit),
         _job_records(database, limit),
+        *(_own_requests(database, limit // len(users), user) for user in users),
     ):
         async for item in source:
             if len(items) >= limit or size >= READ_BYTES_MAX:
@@ -61,8 +78,8 @@ async def oldest(database: Database, limit: int) -> tuple[InboxItem, ...]:
 async def remove(database: Database, ids: tuple[str, ...]) -> None:
     """Remove requests; one that is gone already is no error."""
     inserted, fields, others = _by_source(ids)
-    if others:
-        await database.inbox.delete_many({"_id": {"$in": others}})
+    for collection, documents in others.items():
+        await database[collection].delete_many({"_id": {"$in": documents}})
     for each in fields:
         await request_fields.answer(database, each, "")
     for identity in inserted:
@@ -81,23 +98,29 @@ async def refuse(database: Database, item: str, text: str) -> None:
         await remove(database, (item,))
     for each in fields:
         await request_fields.answer(database, each, text)
-    for identity in others:
-        try:
-            await database.inbox.update_one({"_id": identity}, {"$set": {"error": text}})
-        except WriteError:
-            await database.inbox.delete_one({"_id": identity})
+    for collection, documents in others.items():
+        for identity in documents:
+            try:
+                await database[collection].update_one({"_id": identity}, {"$set": {"error": text}})
+            except WriteError:
+                await database[collection].delete_one({"_id": identity})
 
 
-def _by_source(ids: tuple[str, ...]) -> tuple[list[object], list[str], list[object]]:
-    """Split ids: ``_id`` of inserted records, requests in fields, ``_id`` in ``inbox``."""
-    inserted, fields, others = [], [], []
+def _by_source(ids: tuple[str, ...]) -> tuple[list[object], list[str], dict[str, list[object]]]:
+    """Split ids: ``_id`` of inserted records, requests in fields, ``_id`` by inbox."""
+    inserted: list[object] = []
+    fields: list[str] = []
+    others: dict[str, list[object]] = {}
     for each in ids:
         if each.startswith(_INSERTED):
             inserted.append(_decoded(each, _INSERTED))
         elif each.startswith(request_fields.PREFIX):
             fields.append(each)
+        elif each.startswith(_OWN):
+            user, _, document = each.removeprefix(_OWN).partition(":")
+            others.setdefault(own_inbox(user), []).append(decoded(document, ""))
         else:
-            others.append(_decoded(each, _BY_HAND))
+            others.setdefault("inbox", []).append(_decoded(each, _BY_HAND))
     return inserted, fields, others
 
 
@@ -115,6 +138,21 @@ async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
                 identity if own else encoded(identity, _BY_HAND),
                 kind if isinstance(kind, str) else "",
                 _text(document.get("body")),
+            )
+
+
+async def _own_requests(database: Database, limit: int, user: str) -> AsyncIterator[InboxItem]:
+    inbox = database[own_inbox(user)]
+    async with (
+        inbox.find({"error": None}).sort("_id", 1).limit(max(1, limit)).batch_size(10) as documents
+    ):
+        async for document in documents:
+            kind = document.get("kind")
+            yield InboxItem(
+                encoded(document["_id"], f"{_OWN}{user}:"),
+                kind if isinstance(kind, str) else "",
+                _text(document.get("body")),
+                user,
             )
 
 

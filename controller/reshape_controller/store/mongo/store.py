@@ -81,19 +81,21 @@ class MongoStore:
 
     ``read_again``: reads the address with its credentials again; called once the server refuses
     them. Raises StoreError, without the credentials in the text, for an address that cannot be
-    used.
+    used. ``insert_users``: users with an inbox of their own.
     """
 
     def __init__(
         self,
         address: str | MongoAddress,
         read_again: Callable[[], MongoAddress] | None = None,
+        insert_users: tuple[str, ...] = (),
     ) -> None:
         first = parse(address) if isinstance(address, str) else address
         self._login = Login(first, read_again)
         self.location = first.shown
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
-        self._hints = Hints()
+        self._insert_users = insert_users
+        self._hints = Hints(tuple(map(inbox.own_inbox, insert_users)))
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def open(self, *, to_look: bool = False) -> None:
@@ -109,6 +111,7 @@ class MongoStore:
                 await self._on(log.last_seq)
                 return
             await self._on(_prepare)
+            await self._on(inbox.make_own_inboxes, self._insert_users)
             self._hints.start(self._database)
         except (OSError, PyMongoError) as error:
             await self.close()
@@ -228,7 +231,7 @@ class MongoStore:
         await self._on(inbox.put, item)
 
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
-        return await self._on(inbox.oldest, limit)
+        return await self._on(inbox.oldest, limit, self._insert_users)
 
     async def wait_for_requests(self, wait_s: float) -> None:
         """Wait so long, or less if a change stream shows a new request."""
