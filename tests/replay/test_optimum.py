@@ -15,7 +15,10 @@ from tests.replay.oracle import optimum_s
 from tests.support.gate import examples
 from tests.support.replay_bed import FREE, ROUND, job, run, scene, with_costs
 
-PRESETS = ("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar")
+PRESETS = (
+    *("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar"),
+    *("dragon+sidecar", "weighted+sidecar", "weighted+terminate"),
+)
 ROUNDING_S = 1e-3
 """Of the linear programs, and of steps that end within a tick."""
 

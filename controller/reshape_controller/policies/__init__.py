@@ -17,12 +17,14 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies.adaptive import Adaptive
 from reshape_controller.policies.adaptive_v1 import AdaptiveV1
+from reshape_controller.policies.dragon import Dragon
 from reshape_controller.policies.fifo import Fifo
 from reshape_controller.policies.fixed import Default
 from reshape_controller.policies.optimus import Optimus
 from reshape_controller.policies.paper import Paper
 from reshape_controller.policies.srtf import Srtf
 from reshape_controller.policies.tiresias import Tiresias
+from reshape_controller.policies.weighted import Weighted
 
 ENTRY_POINT_GROUP = "reshape.policies"
 
@@ -35,6 +37,8 @@ BUILT_IN: dict[str, Callable[..., Policy]] = {
     "fifo": Fifo,
     "srtf": Srtf,
     "tiresias": Tiresias,
+    "dragon": Dragon,
+    "weighted": Weighted,
 }
 """The classes of the built-in policies, by name."""
 

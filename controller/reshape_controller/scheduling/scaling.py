@@ -1,0 +1,126 @@
+"""Scale-down and scale-up as in DRAGON: running jobs shrink for a newcomer, or grow step by step.
+
+Does: finds the targets of one plan. The policies say which jobs give, in which order, and when.
+Nothing is predicted here, so a job with ``may_restart`` may repeat steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reshape_controller.core.model import HostId, JobId, Mechanism
+from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
+from reshape_controller.core.preemption import start_of
+from reshape_controller.scheduling import legal_moves
+
+
+def can_hold(snapshot: Snapshot, job: JobView, size: int) -> bool:
+    """Whether a host on which the queued job may start has ``size`` usable GPUs."""
+    return any(size <= host.usable for host in legal_moves.hosts_for(snapshot, job))
+
+
+def start_on_idle(snapshot: Snapshot, job: JobView, size: int) -> tuple[Target, ...]:
+    """Return the start on the first host with ``size`` idle GPUs; empty if there is none."""
+    for host in legal_moves.hosts_for(snapshot, job):
+        if size <= host.idle:
+            return legal_moves.start(job, size, host.id)
+    return ()
+
+
+def donors_in_order(snapshot: Snapshot) -> list[JobView]:
+    """Return the running jobs above their smallest size: the lowest priority first, of equal ones
+    the newest start."""
+    found = [job for jobs in legal_moves.donors(snapshot).values() for job in jobs]
+    return sorted(found, key=lambda job: (job.spec.priority, -start_of(job), job.id))
+
+
+def refused_until_s(snapshot: Snapshot) -> list[float]:
+    """Return the times at which jobs that refused to save may be asked again."""
+    times_s = [job.no_shrink_before_s for job in snapshot.running]
+    return [at_s for at_s in times_s if at_s > snapshot.now_s]
+
+
+def scale_down(
+    snapshot: Snapshot, newcomer: JobView, size: int, donors: Iterable[JobView]
+) -> tuple[Target, ...]:
+    """Return a start for which ``donors`` of one host shrink, in their order; empty if all of them
+    at their smallest sizes are not enough on any host. The host with fewest given GPUs is taken."""
+    walk = list(donors)
+    found = []
+    for host in legal_moves.hosts_for(snapshot, newcomer):
+        shrinks = _shrinks(host, size, [job for job in walk if job.host == host.id])
+        if shrinks:
+            given = sum(job.size - keeps for job, keeps in shrinks)
+            named = [(job.id, keeps) for job, keeps in shrinks]
+            found.append((given, legal_moves.start(newcomer, size, host.id, *named)))
+    return min(found, key=lambda entry: entry[0])[1] if found else ()
+
+
+def _shrinks(host: HostView, size: int, jobs: list[JobView]) -> list[tuple[JobView, int]]:
+    """Return the donors and the sizes that they keep; empty if they are not enough."""
+    missing = size - host.idle
+    chosen: list[tuple[JobView, int]] = []
+    for job in jobs:
+        if missing > 0:
+            enough = [keeps for keeps in job.sizes if missing <= job.size - keeps]
+            keeps = max(enough) if enough else job.sizes[0]
+            chosen.append((job, keeps))
+            missing -= job.size - keeps
+    if missing > 0:
+        return []
+    needed, surplus = [], -missing
+    for job, keeps in chosen:
+        if job.size - keeps <= surplus:
+            surplus -= job.size - keeps
+        else:
+            needed.append((job, keeps))
+    return needed
+
+
+def scale_up(snapshot: Snapshot) -> tuple[Target, ...]:
+    """Return the growth of running jobs onto the idle GPUs: one step to the next size for each job
+    in queue order, and on in turn while there is room.
+
+    A job grows on its host, or moves to another host of the same GPU type if its own has no room.
+    """
+    if snapshot.mechanism is Mechanism.NONE:
+        return ()
+    idle = {host.id: host.idle for host in snapshot.hosts}
+    kinds = {host.id: host.gpu_type for host in snapshot.hosts}
+    turns = [job for job in snapshot.running if job.host in idle and not job.frozen]
+    grown: dict[JobId, Target] = {}
+    while turns:
+        again = []
+        for job in turns:
+            target = _step(job, grown.get(job.id), idle, kinds)
+            if target is not None:
+                before = grown.get(job.id)
+                idle[target.host] -= target.size - _size_on(job, before, target.host)
+                grown[job.id] = target
+                again.append(job)
+        turns = again
+    return tuple(grown.values())
+
+
+def _size_on(job: JobView, target: Target | None, host: HostId) -> int:
+    """Return the GPUs of a host that the job has, or has by the target so far."""
+    if target is not None:
+        return target.size if target.host == host else 0
+    return job.size if job.host == host else 0
+
+
+def _step(
+    job: JobView, target: Target | None, idle: dict[HostId, int], kinds: dict[HostId, str]
+) -> Target | None:
+    """Return the target of the job's next step; None if there is no next size or no room."""
+    assert job.host is not None
+    size, own = (job.size, job.host) if target is None else (target.size, target.host)
+    larger = next((each for each in job.sizes if each > size), None)
+    if larger is None:
+        return None
+    others = () if target is not None else tuple(idle)
+    for host in (own, *others):
+        may_run = host == own or (kinds[host] == kinds[own] and legal_moves.may_run_on(job, host))
+        if may_run and larger - _size_on(job, target, host) <= idle[host]:
+            return Target(job.id, larger, host)
+    return None
