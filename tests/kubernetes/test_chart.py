@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reshape_controller.http.app import SIDECAR_ROUTES
 from tests.kubernetes import helm
 from tests.kubernetes.deployed import CHART, Document, by_name, plain, rendered
 from tests.kubernetes.running import ClusterError, run
@@ -117,6 +118,11 @@ def test_a_service_monitor_scrapes_the_port_for_pods() -> None:
     assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["path"] in {pattern for pattern, _ in SIDECAR_ROUTES}
+    assert "authorization" not in endpoint
+    with_token = by_name(rendered(*words, "serviceMonitor.tokenSecret=scraper"))
+    (endpoint,) = with_token["ServiceMonitor", "reshape"]["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"] == {"name": "scraper", "key": "token"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from reshape_controller.core.record import HistoryEntry, LogRecord, PhaseCost
 from reshape_controller.core.starts import counted
 from reshape_controller.core.state import State
 from reshape_controller.core.states import Mechanism
+from reshape_sidecar.wire import StartKind
 
 RESHAPE_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300)
 LONG_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400, 259200, 604800)
@@ -141,6 +142,8 @@ class LogFigures:
         self._decisions = counter(registry, "reshape_decisions", text, "reason")
         text = "Starts of training processes; fallback: the settings allow a faster one"
         self._starts = counter(registry, "reshape_starts", text, "how", "fallback")
+        for how in StartKind:
+            self._starts.labels(how.value, "false")
         self._counters = {kind: counter(registry, name, text) for kind, name, text in _COUNTERS}
         """Counters of entries of one kind."""
         text = "Training steps that were executed again or not saved"
