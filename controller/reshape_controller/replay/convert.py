@@ -1,190 +1,470 @@
-"""Conversion of a public trace (GPU count and duration of each job) to a workload.
+"""Conversion of public traces (a row for each job) to a workload.
 
-Does: read submission, GPUs and duration, report every assumption, and count the rows that it cannot
-use by reason.
+Does: turn rows into jobs with as much GPU time as in the trace, within a step, report every
+assumption, and count the rows that it leaves out by reason and by GPU time. It skips no row
+silently.
 
-Such traces do not say what a job trained, nor how it scales. Assumed: its type is one of a job set,
-drawn by its name; its duration was training alone, on the GPUs that it had, of one GPU type, at the
-profile's speed; and it could as well have run on any power of two of GPUs up to the largest.
+Most traces say neither what a job trained nor how it scales. Then its type is one of a job set,
+drawn by its name, and it could as well have run on any power of two of GPUs up to the largest.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
 import math
-from collections import Counter
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
 
-from reshape_controller.core.model import JobSpec, Length, LengthUnit
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_controller.replay.generate import COMMAND
+from reshape_controller.records.limits import GPUS_MAX, PRIORITY_MAX, SIZES_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform
-from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, Workload
+from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
+from reshape_controller.replay.trace_rows import BadRows, BadRowsError, Cells, Layout, rows
 from reshape_profiles.loader import Bundle
 
 MISSING = ("", "nan", "null", "none")
 """Spellings of a missing value in traces, in lower case."""
+BACKWARDS = "times run backwards"
+
+
+class Parts(StrEnum):
+    """What becomes of a job with a part of a GPU."""
+
+    LEAVE_OUT = "leave-out"
+    ROUND = "round"
+    """It takes whole GPUs for as long, so it has more GPU time."""
+    KEEP = "keep"
+    """It takes whole GPUs for a shorter time, so it has the same GPU time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of a trace's columns. ``name`` is optional."""
+    """Names of a trace's columns; None: the trace does not have it."""
 
-    submit: str
-    gpus: str
-    duration: str
+    submit: str = "submit_time"
+    gpus: str = "gpu_num"
+    milli: str | None = None
+    """Thousandths of each GPU."""
+    duration: str | None = None
+    start: str | None = None
+    end: str | None = None
+    iterations: str | None = None
+    batch: str | None = None
+    """Samples of an iteration, of all GPUs together."""
+    model: str | None = None
+    gpu_type: str | None = None
+    sizes: str | None = None
+    user: str | None = None
+    priority: str | None = None
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Assumptions:
-    """Assumptions for what the trace does not say."""
+class Choices:
+    """Choices for what the trace does not say, or says in a way that a job cannot."""
 
     job_set: str = "one"
     gpu_type: str = "V100"
     largest: int = 8
+    sizes: tuple[int, ...] | None = None
+    """Numbers of GPUs that each job may use beside its own; None: powers of two."""
+    parts: Parts = Parts.LEAVE_OUT
+    cap: bool = False
+    """True: a job with more GPUs than ``largest`` does the same work on that number of GPUs."""
+    skip_bad: bool = False
+    """True: rows that cannot be read are left out."""
+    default_unknown: bool = False
+    """True: unknown models get a type of the job set, unknown GPU types ``gpu_type``."""
+    default_duration_s: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Job types by the trace's names of models, and GPU types by its names of GPUs."""
+    layout: Layout = Layout()
+
+
+class TraceJob(NamedTuple):
+    """A converted job. ``gpu_s`` is its GPU time on the number of GPUs that it had."""
+
+    name: str
+    submit_s: float
+    job_type: str
+    optional_gpus: tuple[int, ...]
+    steps: int
+    priority: int
+    user: str
+    gpu_s: float
+
+
+class LeftOut(NamedTuple):
+    """A row that becomes no job. ``submit_s`` is None without a submission."""
+
+    submit_s: float | None
+    reason: str
+    gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The workload, the assumptions in words, and the number of skipped rows by reason."""
+    """The jobs by submission, the assumptions in words, the rows left out, and the bad rows."""
 
-    workload: Workload
+    jobs: tuple[TraceJob, ...]
     assumptions: tuple[str, ...]
-    left_out: tuple[tuple[str, int], ...]
+    left_out: tuple[LeftOut, ...]
+    bad: BadRows
 
 
 def convert(
-    text: str, name: str, columns: Columns, bundle: Bundle, assumed: Assumptions
+    paths: Sequence[Path], columns: Columns, bundle: Bundle, choices: Choices
 ) -> Conversion:
-    """Return the workload of a CSV. Raises ReplayError, which names the line."""
-    types = dict(bundle.sets).get(assumed.job_set)
-    if types is None:
-        names = ", ".join(known for known, _ in bundle.sets)
-        raise ReplayError(f"unknown job set {assumed.job_set!r}; use one of: {names}")
-    book = ProfileBook({profile.job_type: profile for profile in bundle.profiles})
-    if not any(book.knows_speed(kind, assumed.gpu_type) for kind in types):
-        raise ReplayError(f"job set {assumed.job_set} has no speeds on {assumed.gpu_type}")
-    left_out: Counter[str] = Counter()
-    found: list[tuple[float, JobSpec]] = []
-    forms: set[bool] = set()
-    lines: dict[str, int] = {}
-    for line, row in _rows(text, name, columns):
-        where = f"{name}: line {line}"
-        gpus = _number(row, columns.gpus, where)
-        duration_s = _number(row, columns.duration, where)
-        if duration_s > SECONDS_MAX:
-            what = f"is {duration_s:g}, and must be at most {SECONDS_MAX:g} seconds"
-            raise ReplayError(f"{where}: {columns.duration} {what}")
-        reason = _unfit(gpus, duration_s, assumed)
-        if not reason and _is_missing(row[columns.submit]):
-            reason = "without a submission"
-        if reason:
-            left_out[reason] += 1
-            continue
-        submit_s, is_date = _time(row, columns.submit, where)
-        forms.add(is_date)
-        if len(forms) > 1:
-            what = f"{columns.submit} is {row[columns.submit]!r}, and others are of another form"
-            raise ReplayError(f"{where}: {what}; write seconds in all rows, or dates in all")
-        key = row[columns.name] if columns.name is not None else f"job-{line:06d}"
-        first = lines.setdefault(key, line)
-        if first != line:
-            what = f"{columns.name} is {key!r}, as in line {first}"
-            raise ReplayError(f"{where}: {what}; name a column without repeats, or none")
-        kind = types[int(uniform(0, "type", key) * len(types))]
-        step_s = book.seconds_per_step(kind, assumed.gpu_type, int(gpus))
-        sizes = {2**n for n in range(int(math.log2(assumed.largest)) + 1)} | {int(gpus)}
-        length = Length(LengthUnit.STEPS, float(max(1, round(duration_s / step_s))))
-        found.append((submit_s, JobSpec(key, COMMAND, tuple(sorted(sizes)), length, job_type=kind)))
-    if not found:
-        why = "; ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-        raise ReplayError(f"{name}: no row can be replayed ({why or 'no rows'})")
-    first_s = min(submit_s for submit_s, _ in found)
-    jobs = tuple(
-        WorkJob(submit_s - first_s, spec)
-        for submit_s, spec in sorted(found, key=lambda entry: (entry[0], entry[1].name))
-    )
-    return Conversion(
-        Workload(name, jobs, f"converted from {name}"),
-        _assumptions(assumed),
-        tuple(sorted(left_out.items())),
-    )
+    """Return the jobs of trace files. Raises ReplayError, BadRowsError and OSError."""
+    lengths = [columns.duration, columns.end, columns.iterations]
+    if sum(each is not None for each in lengths) != 1:
+        raise ReplayError("name one column: of durations, of ends, or of iterations")
+    if columns.batch is not None and columns.iterations is None:
+        raise ReplayError("a column of batches is of use with one of iterations only")
+    converter = _Converter(columns, bundle, choices)
+    order = [getattr(columns, each.name) for each in fields(Columns)]
+    bad, before = BadRows(), 0
+    for path in paths:
+        name = path.name
+        line = 0
+        converter.files.append((name, before))
+        for line, cells in rows(path, order, choices.layout, bad):
+            try:
+                converter.read(before + line, cells)
+            except _BadRow as error:
+                bad.add(f"{name}: line {line}", str(error))
+        before += line
+    if bad.count and not choices.skip_bad:
+        raise BadRowsError(tuple(bad.shown), bad.count)
+    if not converter.jobs:
+        counts = summed(converter.left_out)
+        why = "; ".join(f"{count} {reason}" for reason, count, _ in counts) or "no rows"
+        raise ReplayError(f"{paths[0].name}: no row can be replayed ({why})")
+    converter.jobs.sort(key=lambda job: (job.submit_s, job.name))
+    told = (*_assumptions(columns, choices), *converter.defaults())
+    return Conversion(tuple(converter.jobs), told, tuple(converter.left_out), bad)
 
 
-def _assumptions(assumed: Assumptions) -> tuple[str, ...]:
-    return (
-        f"job types: drawn from job set {assumed.job_set} by the job's name",
-        f"durations: training alone, on {assumed.gpu_type} at the profile's speed",
-        f"optional numbers of GPUs: powers of two up to {assumed.largest}, and the job's own",
-        "times: from the first submission on",
-    )
+def summed(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
+    """Return the reasons for which rows are left out, with their rows and their GPU-seconds."""
+    counts: dict[str, tuple[int, float]] = {}
+    for row in left_out:
+        count, gpu_s = counts.get(row.reason, (0, 0.0))
+        counts[row.reason] = (count + 1, gpu_s + row.gpu_s)
+    return sorted((reason, count, gpu_s) for reason, (count, gpu_s) in counts.items())
 
 
-def _unfit(gpus: float, duration_s: float, assumed: Assumptions) -> str:
-    if gpus < 1:
-        return "without a whole GPU"
-    if gpus != int(gpus):
-        return "with a part of a GPU"
-    if gpus > assumed.largest:
-        return f"with more than {assumed.largest} GPUs (a job lives on one host)"
-    return "" if duration_s > 0.0 else "without a duration"
+def time_of(text: str) -> tuple[float, bool]:
+    """Return a time in seconds, and True if it is a date (UTC unless it names a zone).
 
-
-def _rows(text: str, name: str, columns: Columns) -> list[tuple[int, dict[str, str]]]:
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+    Raises ValueError with the reason.
+    """
     try:
-        known = reader.fieldnames or ()
-        for column in (columns.submit, columns.gpus, columns.duration, columns.name):
-            if column is not None and column not in known:
-                raise ReplayError(
-                    f"{name}: line 1: no column {column!r}; columns: {', '.join(known)}"
-                )
-        rows = []
-        for row in reader:
-            if None in row or None in row.values():
-                raise ReplayError(
-                    f"{name}: line {reader.line_num}: must have as many cells as line 1"
-                )
-            rows.append((reader.line_num, row))
-    except csv.Error as error:
-        raise ReplayError(f"{name}: line {reader.line_num}: is not valid CSV ({error})") from None
-    return rows
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        if not abs(seconds) <= SECONDS_MAX:  # also rejects NaN
+            raise ValueError(f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}")
+        return seconds, False
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        what = f"is {text!r}; write seconds, or a date as 2017-10-03 12:00:00"
+        raise ValueError(what) from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp(), True
+
+
+class _BadRow(Exception):
+    """A row cannot be read; the text is the reason."""
+
+
+class _Unfit(Exception):
+    """A row becomes no job; the text is the reason, ``gpu_s`` its GPU time."""
+
+    def __init__(self, reason: str, gpu_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.gpu_s = gpu_s
+
+
+class _Converter:
+    """Jobs and rows left out, so far."""
+
+    def __init__(self, columns: Columns, bundle: Bundle, choices: Choices) -> None:
+        types = dict(bundle.sets).get(choices.job_set)
+        if types is None:
+            names = ", ".join(known for known, _ in bundle.sets)
+            raise ReplayError(f"unknown job set {choices.job_set!r}; use one of: {names}")
+        self.columns, self.choices, self.types = columns, choices, types
+        self.book = ProfileBook({profile.job_type: profile for profile in bundle.profiles})
+        if not any(self.book.knows_speed(kind, choices.gpu_type) for kind in types):
+            what = f"job set {choices.job_set} has no speeds on {choices.gpu_type}"
+            raise ReplayError(what)
+        self.jobs: list[TraceJob] = []
+        self.left_out: list[LeftOut] = []
+        self.dates: bool | None = None
+        self.lines: dict[str, int] = {}
+        self.files: list[tuple[str, int]] = []
+        """Files, and the number of lines of those before."""
+        self.default_counts: dict[str, int] = {}
+        self.kinds: dict[str, str] = {}
+        self.gpu_types: dict[tuple[str, str], str] = {}
+        self.step_s: dict[tuple[str, str, int], float] = {}
+        self.sizes: dict[tuple[int, str], tuple[int, ...]] = {}
+
+    def read(self, line: int, cells: Cells) -> None:
+        """Read a row; ``line`` counts on over all files. Raises _BadRow."""
+        # fmt: off
+        (submit, gpus, milli, duration, start, end, iterations,
+         batch, model, gpu_type, sizes, user, priority, name) = cells
+        # fmt: on
+        asked = self._number(gpus, "gpus")
+        if self.columns.milli is not None:
+            asked *= self._number(milli, "milli") / 1000.0
+        submit_s = self._time(submit, "submit")
+        key = name or f"job-{line:06d}"
+        kind = self._kind(model, key)
+        on = self._gpu_type(gpu_type, kind) if gpu_type else self.choices.gpu_type
+        if self.columns.iterations is None:
+            length = self._duration_s(duration, start, end, submit_s)
+        else:
+            length = self._number(iterations, "iterations") * self._batches(kind, batch)
+        try:
+            if asked <= 0.0:
+                raise _Unfit("without a GPU")
+            if length <= 0.0:
+                raise _Unfit("without a length")
+            number, steps, gpu_s = self._work(asked, length, kind, on)
+            if submit_s is None:
+                raise _Unfit("without a submission", gpu_s)
+        except _Unfit as error:
+            self.left_out.append(LeftOut(submit_s, str(error), error.gpu_s))
+            return
+        if self.lines.setdefault(key, line) != line:
+            what = f"{self.columns.name} is {key!r}, as in {self._place(self.lines[key])}"
+            raise _BadRow(f"{what}; name a column without repeats, or none")
+        own = self.sizes.get((number, sizes)) or self._sizes(number, sizes)
+        rank = self._priority(priority) if priority else 0
+        self.jobs.append(TraceJob(key, submit_s, kind, own, steps, rank, user, gpu_s))
+
+    def defaults(self) -> list[str]:
+        """Return the defaults that rows took, in words."""
+        return [
+            f"{text} ({count} rows of the trace)" for text, count in self.default_counts.items()
+        ]
+
+    def _place(self, line: int) -> str:
+        before, name = max((before, name) for name, before in self.files if before < line)
+        return f"line {line - before} of {name}" if len(self.files) > 1 else f"line {line}"
+
+    def _work(self, asked: float, length: float, kind: str, on: str) -> tuple[int, int, float]:
+        """Return a job's GPUs, steps and GPU time. ``length``: seconds, or steps of the profile."""
+        choices, in_steps = self.choices, self.columns.iterations is not None
+        number = math.ceil(asked)
+        gpu_s = asked * length * (self._seconds_per_step(kind, on, number) if in_steps else 1.0)
+        whole = number
+        if asked != number:
+            if choices.parts is Parts.LEAVE_OUT:
+                raise _Unfit("with a part of a GPU", gpu_s)
+            self._count(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
+        if number > choices.largest:
+            if not choices.cap:
+                what = f"with more than {choices.largest} GPUs (a job lives on one host)"
+                raise _Unfit(what, gpu_s)
+            self._count(f"more than {choices.largest} GPUs: {choices.largest}, for the same work")
+            whole = choices.largest
+        steps = length
+        if not in_steps:
+            work_s = number * length if choices.parts is Parts.ROUND else gpu_s
+            steps = work_s / whole / self._seconds_per_step(kind, on, whole)
+        if steps > STEPS_MAX:
+            raise _BadRow(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
+        rounded = max(1, round(steps))
+        return whole, rounded, rounded * whole * self._seconds_per_step(kind, on, whole)
+
+    def _seconds_per_step(self, kind: str, on: str, number: int) -> float:
+        found = self.step_s.get((kind, on, number))
+        if found is None:
+            found = self.book.seconds_per_step(kind, on, number)
+            self.step_s[kind, on, number] = found
+        return found
+
+    def _count(self, text: str) -> None:
+        self.default_counts[text] = self.default_counts.get(text, 0) + 1
+
+    def _number(self, text: str, column: str) -> float:
+        """Return the number in a cell; 0 if it is missing."""
+        try:
+            value = float(text)
+        except ValueError:
+            if _is_missing(text):
+                return 0.0
+            value = math.inf
+        if value != value:
+            return 0.0
+        if not -math.inf < value < math.inf:
+            what = f"{getattr(self.columns, column)} is {text!r}, and must be a number"
+            raise _BadRow(what)
+        return value
+
+    def _time(self, text: str, column: str) -> float | None:
+        """Return the time in a cell; None if it is missing."""
+        try:
+            seconds, is_date = time_of(text)
+        except ValueError as error:
+            if _is_missing(text):
+                return None
+            raise _BadRow(f"{getattr(self.columns, column)} {error}") from None
+        if self.dates is None:
+            self.dates = is_date
+        elif self.dates != is_date:
+            what = f"{getattr(self.columns, column)} is {text!r}, and others are of another form"
+            raise _BadRow(f"{what}; write seconds in all rows, or dates in all")
+        return seconds
+
+    def _duration_s(self, duration: str, start: str, end: str, submit_s: float | None) -> float:
+        """Return a job's seconds of training; 0 without. Raises _BadRow."""
+        backwards = ""
+        if self.columns.end is None:
+            seconds = self._number(duration, "duration")
+            if seconds < 0.0:
+                backwards = f"{self.columns.duration} is {duration}"
+        else:
+            end_s = self._time(end, "end")
+            start_s = self._time(start, "start") if self.columns.start is not None else submit_s
+            seconds = 0.0 if end_s is None or start_s is None else end_s - start_s
+            if seconds < 0.0:
+                from_column = self.columns.start or self.columns.submit
+                backwards = f"{self.columns.end} is before {from_column}"
+            elif submit_s is not None and start_s is not None and start_s < submit_s:
+                backwards = f"{self.columns.start} is before {self.columns.submit}"
+        if seconds > SECONDS_MAX:
+            what = f"{self.columns.duration or self.columns.end} is {seconds:g}"
+            raise _BadRow(f"{what}, and must be at most {SECONDS_MAX:g} seconds")
+        default_s = self.choices.default_duration_s
+        if default_s is not None and (backwards or seconds == 0.0):
+            self._count(f"rows without a length, or whose {BACKWARDS}: {default_s:g} s")
+            return default_s
+        if backwards:
+            raise _BadRow(f"{backwards}: {BACKWARDS}; correct it, or give --default-duration")
+        return seconds
+
+    def _batches(self, kind: str, batch: str) -> float:
+        if self.columns.batch is None:
+            return 1.0
+        samples = self._number(batch, "batch")
+        if samples <= 0.0 or samples != int(samples):
+            what = f"{self.columns.batch} is {batch!r}"
+            raise _BadRow(f"{what}, and must be a whole number of samples")
+        return self.book.batches(kind, int(samples))
+
+    def _kind(self, model: str, key: str) -> str:
+        """Return a job's type: by its model, or drawn from the job set by its name."""
+        if self.columns.model is None:
+            return self.types[int(uniform(0, "type", key) * len(self.types))]
+        found = self.kinds.get(model)
+        if found is None:
+            found = self.kinds[model] = self.choices.names.get(model, model)
+        if self.book.of(found) is not None:
+            return found
+        if not self.choices.default_unknown:
+            what = f"{self.columns.model} is {model!r}, and no profile is called {found!r}"
+            raise _BadRow(f"{what}; name one by --map {model}=JOB_TYPE")
+        self._count(f"models without a profile: a type of job set {self.choices.job_set}")
+        return self.types[int(uniform(0, "type", model) * len(self.types))]
+
+    def _gpu_type(self, text: str, kind: str) -> str:
+        """Return the GPU type on which a job ran."""
+        default = self.choices.gpu_type
+        if _is_missing(text):
+            return default
+        found = self.gpu_types.get((text, kind))
+        if found is None:
+            found = self.choices.names.get(text, text)
+            found = found if self.book.knows_speed(kind, found) else ""
+            self.gpu_types[text, kind] = found
+        if found:
+            return found
+        if not self.choices.default_unknown:
+            what = f"{self.columns.gpu_type} is {text!r}, and {kind} has no speeds on it"
+            raise _BadRow(f"{what}; name a GPU type by --map {text}=V100")
+        self._count(f"GPU types without speeds: {default}")
+        return default
+
+    def _sizes(self, number: int, text: str) -> tuple[int, ...]:
+        """Return the numbers of GPUs on which a job can run, its own among them."""
+        largest = self.choices.largest
+        if self.columns.sizes is not None:
+            found = _sizes_of(text, self.columns.sizes) if not _is_missing(text) else set()
+        elif self.choices.sizes is not None:
+            found = set(self.choices.sizes)
+        else:
+            found = {2**n for n in range(int(math.log2(largest)) + 1)}
+        own = tuple(sorted({size for size in found if size <= largest} | {number}))
+        self.sizes[number, text] = own
+        return own
+
+    def _priority(self, text: str) -> int:
+        value = self._number(text, "priority")
+        if value != int(value) or abs(value) > PRIORITY_MAX:
+            what = f"{self.columns.priority} is {text!r}, and must be a whole number"
+            raise _BadRow(f"{what} from {-PRIORITY_MAX} to {PRIORITY_MAX}")
+        return int(value)
+
+
+_PARTS = {Parts.ROUND: "for as long", Parts.KEEP: "for a shorter time, with the same GPU time"}
+_RANGE = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
+
+
+def _sizes_of(text: str, column: str) -> set[int]:
+    """Return the numbers of GPUs of a cell such as ``1 2 4`` or ``1-8``."""
+    found: set[int] = set()
+    for part in text.replace(",", " ").split():
+        span = _RANGE.fullmatch(part)
+        if span is not None:
+            found.update(range(int(span[1]), int(span[2]) + 1))
+        elif part.isascii() and part.isdigit() and len(part) <= 4:
+            found.add(int(part))
+        else:
+            found.clear()
+            break
+    if not found or min(found) < 1 or max(found) > GPUS_MAX or len(found) > SIZES_MAX:
+        what = f"{column} is {text!r}; write at most {SIZES_MAX} numbers of GPUs"
+        raise _BadRow(f"{what} from 1 to {GPUS_MAX}, as in 1 2 4 or 1-8")
+    return found
 
 
 def _is_missing(text: str) -> bool:
-    return text.strip().lower() in MISSING
+    return not text or text.strip().lower() in MISSING
 
 
-def _number(row: dict[str, str], column: str, where: str) -> float:
-    """Return the number in a column; 0 if it is missing."""
-    if _is_missing(row[column]):
-        return 0.0
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ReplayError(f"{where}: {column} is {row[column]!r}, and must be a number")
-    return value
-
-
-def _time(row: dict[str, str], column: str, where: str) -> tuple[float, bool]:
-    """Return the time in seconds, and True if it was a date (UTC unless it names a zone)."""
-    text = row[column]
-    with contextlib.suppress(ValueError):
-        seconds = float(text)
-        if not abs(seconds) <= SECONDS_MAX:  # also rejects NaN
-            what = f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}"
-            raise ReplayError(f"{where}: {column} {what}")
-        return seconds, False
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ReplayError(
-            f"{where}: {column} is {text!r}; write seconds, or a date as 2017-10-03 12:00:00"
-        ) from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp(), True
+def _assumptions(columns: Columns, choices: Choices) -> list[str]:
+    on = f"on {choices.gpu_type} at the profile's speed"
+    if columns.gpu_type is not None:
+        on = f"on the row's GPU type ({choices.gpu_type} without one) at the profile's speed"
+    if columns.iterations is not None:
+        length = "iterations: steps of the profile"
+        length += ", by samples" if columns.batch is not None else " with its batch"
+    elif columns.duration is not None:
+        length = f"durations: training alone, {on}"
+    else:
+        length = f"{columns.start or columns.submit} to {columns.end}: training alone, {on}"
+        length += "" if columns.start is not None else "; waiting counts as training"
+    if columns.sizes is not None:
+        sizes = f"those of {columns.sizes}, and the job's own"
+    elif choices.sizes is not None:
+        more = " ".join(str(size) for size in choices.sizes)
+        sizes = f"{more}, and the job's own" if more else "the job's own"
+    else:
+        sizes = f"powers of two up to {choices.largest}, and the job's own"
+    drawn = f"drawn from job set {choices.job_set} by the job's name"
+    return [
+        f"job types: {drawn if columns.model is None else f'by {columns.model}'}",
+        length,
+        f"optional numbers of GPUs: {sizes}",
+        "times: from the first submission on",
+    ]

@@ -32,7 +32,7 @@ _BITS = 2.0**64
 
 def uniform(seed: int, *names: object) -> float:
     """Return a number from 0 to 1 that depends only on the arguments."""
-    text = ":".join(str(name) for name in (seed, *names))
+    text = ":".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / _BITS
 
 

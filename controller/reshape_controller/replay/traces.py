@@ -14,13 +14,15 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TextIO
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
 from reshape_controller.records import limits
 from reshape_controller.records.errors import shown
+from reshape_controller.replay.convert import TraceJob
 from reshape_controller.replay.generate import COMMAND, SIZES
-from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
+from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, Workload
 
 LENGTHS = tuple(unit.value for unit in LengthUnit)
 COLUMNS = (
@@ -34,6 +36,8 @@ COLUMNS = (
     "global_batch",
     "max_wait_s",
 )
+CONVERTED = ("name", "submit_s", "job_type", "optional_gpus", "steps", "priority", "user")
+"""Columns of a converted trace: the first fields of ``TraceJob``."""
 
 Fields = Mapping[str, object]
 
@@ -72,6 +76,28 @@ def csv_text(workload: Workload) -> str:
 def jsonl_text(workload: Workload) -> str:
     """Return the workload as JSON lines."""
     return "".join(json.dumps(_fields(job)) + "\n" for job in workload.jobs)
+
+
+def write_converted(
+    jobs: Sequence[TraceJob], file: TextIO, *, jsonl: bool, density: float = 1.0
+) -> None:
+    """Write the jobs of a conversion, with submissions from the first on, ``density`` times as
+    dense. Raises ReplayError if the last job then comes later than a replay can begin."""
+    first_s, last_s = jobs[0].submit_s, jobs[-1].submit_s
+    if (last_s - first_s) / density > SECONDS_MAX:
+        raise ReplayError(f"the last job would be submitted after more than {SECONDS_MAX:g} s")
+    sizes = {job.optional_gpus for job in jobs}
+    texts = {each: " ".join(str(size) for size in each) for each in sizes}
+    rows = (
+        (name, (submit_s - first_s) / density, kind, each if jsonl else texts[each], *rest)
+        for name, submit_s, kind, each, *rest, _ in jobs
+    )
+    if jsonl:
+        file.writelines(json.dumps(dict(zip(CONVERTED, row, strict=True))) + "\n" for row in rows)
+        return
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CONVERTED)
+    writer.writerows(rows)
 
 
 def _fields(job: WorkJob) -> dict[str, object]:

@@ -2,104 +2,424 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reshape_controller.cli.exits import CliError
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_controller.replay.convert import Assumptions, Columns, Conversion, convert
+from reshape_controller.replay.arrivals import Bound, load, window
+from reshape_controller.replay.convert import (
+    Choices,
+    Columns,
+    Conversion,
+    Parts,
+    convert,
+    summed,
+)
 from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError, Layout
 from reshape_profiles.loader import bundled
 from tests.support.replay_bed import reshape
 
-COLUMNS = Columns("at", "gpus", "seconds", "id")
+COLUMNS = Columns("at", "gpus", duration="seconds", name="id")
 HEAD = "id,at,gpus,seconds\n"
-ASSUMED = Assumptions()
+CHOICES = Choices()
+BOOK = ProfileBook({profile.job_type: profile for profile in bundled().profiles})
+VGG = "vgg16-b64-imagenet"
 
 
-def converted(rows: str, assumed: Assumptions = ASSUMED) -> Conversion:
-    return convert(HEAD + rows, "t.csv", COLUMNS, bundled(), assumed)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
 
 
-def test_a_row_trains_as_long_as_it_did_on_the_gpus_that_it_had() -> None:
-    (job,) = converted("a,50,4,7200\n").workload.jobs
-    book = ProfileBook({profile.job_type: profile for profile in bundled().profiles})
-    step_s = book.seconds_per_step(job.spec.job_type, "V100", 4)
-    assert job.spec.length is not None
-    assert job.spec.length.value * step_s == pytest.approx(7200, abs=step_s)
-    assert job.spec.optional_gpus == (1, 2, 4, 8)
-    assert job.submit_s == 0.0
+def converted(
+    folder: Path, rows: str, choices: Choices = CHOICES, columns: Columns = COLUMNS
+) -> Conversion:
+    path = folder / "t.csv"
+    path.write_text(HEAD + rows)
+    return convert([path], columns, bundled(), choices)
 
 
-def test_a_number_of_gpus_that_is_no_power_of_two_is_kept_beside_them() -> None:
-    (job,) = converted("a,50,3,7200\n").workload.jobs
-    assert job.spec.optional_gpus == (1, 2, 3, 4, 8)
+def with_head(folder: Path, text: str, choices: Choices = CHOICES, /, **columns: str) -> Conversion:
+    path = folder / "t.csv"
+    path.write_text(text)
+    return convert([path], Columns("at", "gpus", **columns), bundled(), choices)
 
 
-def test_jobs_come_in_the_order_of_their_dates() -> None:
+def counts(found: Conversion) -> dict[str, int]:
+    return {reason: count for reason, count, _ in summed(found.left_out)}
+
+
+def problem_of(folder: Path, rows: str, choices: Choices = CHOICES) -> str:
+    with pytest.raises(ReplayError) as error:
+        converted(folder, rows, choices)
+    return str(error.value)
+
+
+def test_a_row_trains_as_long_as_it_did_on_the_gpus_that_it_had(folder: Path) -> None:
+    (job,) = converted(folder, "a,50,4,7200\n").jobs
+    step_s = BOOK.seconds_per_step(job.job_type, "V100", 4)
+    assert job.steps * step_s == pytest.approx(7200, abs=step_s)
+    assert job.optional_gpus == (1, 2, 4, 8)
+    assert job.gpu_s == pytest.approx(4 * 7200, abs=4 * step_s)
+
+
+def test_a_number_of_gpus_that_is_no_power_of_two_is_kept_beside_them(folder: Path) -> None:
+    (job,) = converted(folder, "a,50,3,7200\n").jobs
+    assert job.optional_gpus == (1, 2, 3, 4, 8)
+
+
+def test_jobs_come_in_the_order_of_their_dates(folder: Path) -> None:
     rows = "late,2017-10-03 12:00:30,1,60\nearly,2017-10-03T12:00:00,1,60\n"
-    jobs = converted(rows).workload.jobs
-    assert [(job.spec.name, job.submit_s) for job in jobs] == [("early", 0.0), ("late", 30.0)]
+    early, late = converted(folder, rows).jobs
+    assert (early.name, late.name) == ("early", "late")
+    assert late.submit_s - early.submit_s == 30.0
 
 
-def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
-    rows = "a,0,1,60\nb,1,0,60\nc,2,16,60\nd,3,1,0\ne,4,0.5,60\nf,5,2.5,60\n"
-    assert converted(rows).left_out == (
-        ("with a part of a GPU", 1),
-        ("with more than 8 GPUs (a job lives on one host)", 1),
-        ("without a duration", 1),
-        ("without a whole GPU", 2),
-    )
+def test_rows_that_cannot_be_replayed_are_counted_by_reason_and_by_gpu_time(folder: Path) -> None:
+    rows = "a,0,1,60\nb,1,0,60\nc,2,16,60\nd,3,1,0\ne,4,0.5,60\nf,5,2.5,60\ng,,2,60\n"
+    assert summed(converted(folder, rows).left_out) == [
+        ("with a part of a GPU", 2, 0.5 * 60 + 2.5 * 60),
+        ("with more than 8 GPUs (a job lives on one host)", 1, 16 * 60),
+        ("without a GPU", 1, 0.0),
+        ("without a length", 1, 0.0),
+        ("without a submission", 1, pytest.approx(2 * 60, abs=1)),
+    ]
+
+
+def test_cells_that_say_that_a_figure_is_missing_are_empty_cells(folder: Path) -> None:
+    rows = "a,0,1,60\nb,1,,60\nc,2,1,\nd,3,1,NaN\ne,,2,60\nf,None,2,60\n"
+    found = converted(folder, rows)
+    assert [job.name for job in found.jobs] == ["a"]
+    assert counts(found) == {
+        "without a GPU": 1,
+        "without a length": 2,
+        "without a submission": 2,
+    }
 
 
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ("a,soon,1,60\n", "line 2: at is 'soon'"),
+        ("a,soon,1,60\n", "t.csv: line 2: at is 'soon'"),
         ("a,1,many,60\n", "line 2: gpus is 'many'"),
         ("a,0,1,60\nb,2017-10-03,1,60\n", "line 3: at is '2017-10-03', and others are of another"),
         ("a,1,1,1e308\n", "line 2: seconds is 1e+308, and must be at most 1e+10 seconds"),
         ("a,1,1,inf\n", "line 2: seconds is 'inf'"),
-        ("a,1,1\n", "line 2: must have as many cells as line 1"),
-        ("a,1,0,60\n", "no row can be replayed (1 without a whole GPU)"),
+        ("a,1,1,-5\n", "line 2: seconds is -5: times run backwards; correct it, or give"),
+        ("a,1,1\n", "line 2: has 3 cells, and must have as many as line 1 (4)"),
+        ("a,1,0,60\n", "no row can be replayed (1 without a GPU)"),
         ("a,inf,1,60\n", "line 2: at is 'inf', and must be seconds, at most 1e+10"),
         ("a,1700000000000,1,60\n", "line 2: at is '1700000000000', and must be seconds"),
         ("a,1,1,60\na,2,1,60\n", "line 3: id is 'a', as in line 2; name a column"),
+        ('a,1,1,60\n"b,1,1,60\n', "line 3: is not valid CSV"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(rows: str, what: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(folder: Path, rows: str, what: str) -> None:
+    assert what in problem_of(folder, rows)
+
+
+def test_each_bad_row_is_named_up_to_a_limit_and_the_others_are_counted(folder: Path) -> None:
+    rows = "".join(f"j{n},{n},x{n},60\n" for n in range(BAD_ROWS_SHOWN_MAX + 5))
+    with pytest.raises(BadRowsError) as error:
+        converted(folder, rows)
+    assert error.value.count == BAD_ROWS_SHOWN_MAX + 5
+    assert len(error.value.rows) == BAD_ROWS_SHOWN_MAX
+    assert error.value.rows[3] == "t.csv: line 5: gpus is 'x3', and must be a number"
+    assert str(error.value).endswith("and 5 more rows")
+
+
+def test_bad_rows_are_left_out_if_that_is_asked_for(folder: Path) -> None:
+    found = converted(folder, "a,0,1,60\nb,x,1,60\nc,2,1\n", Choices(skip_bad=True))
+    assert [job.name for job in found.jobs] == ["a"]
+    assert found.bad.count == 2
+    assert found.bad.shown[0].startswith("t.csv: line 3: at is 'x'")
+
+
+def test_jobs_without_a_length_and_times_that_run_backwards_take_a_default(folder: Path) -> None:
+    rows = "a,0,1,60\nb,1,1,\nc,2,1,-4\n"
+    found = converted(folder, rows, Choices(default_duration_s=900.0))
+    steps = {job.name: job.gpu_s for job in found.jobs}
+    assert steps["b"] == pytest.approx(900, abs=2)
+    assert steps["c"] == pytest.approx(900, abs=2)
+    assert any("backwards: 900 s (2 rows of the trace)" in line for line in found.assumptions)
+
+
+def test_an_end_stands_for_a_duration_from_the_start_or_else_from_the_submission(
+    folder: Path,
+) -> None:
+    text = "at,begin,end,gpus\n0,100,700,2\n"
+    (job,) = with_head(folder, text, start="begin", end="end").jobs
+    assert job.gpu_s == pytest.approx(2 * 600, abs=4)
+    found = with_head(folder, text, end="end")
+    assert found.jobs[0].gpu_s == pytest.approx(2 * 700, abs=4)
+    assert "at to end: training alone" in found.assumptions[1]
+    assert "waiting counts as training" in found.assumptions[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [("0,100,50,1\n", "end is before begin"), ("200,100,300,1\n", "begin is before at")],
+)
+def test_an_end_before_its_start_is_a_bad_row(folder: Path, row: str, what: str) -> None:
+    with pytest.raises(BadRowsError, match=what):
+        with_head(folder, "at,begin,end,gpus\n" + row, start="begin", end="end")
+
+
+def test_a_job_that_did_not_start_has_no_length(folder: Path) -> None:
+    text = "at,begin,end,gpus\n0,0,50,1\n10,,60,1\n"
+    assert counts(with_head(folder, text, start="begin", end="end")) == {"without a length": 1}
+
+
+def test_model_batch_and_iterations_stand_for_a_duration(folder: Path) -> None:
+    text = f"at,gpus,model,batch,iters\n0,2,{VGG},64,1000\n1,2,VGG16,128,1000\n"
+    columns = {"model": "model", "batch": "batch", "iterations": "iters"}
+    found = with_head(folder, text, Choices(names={"VGG16": VGG}), **columns)
+    assert [(job.job_type, job.steps) for job in found.jobs] == [(VGG, 1000), (VGG, 2000)]
+    step_s = BOOK.seconds_per_step(VGG, "V100", 2)
+    assert found.jobs[1].gpu_s == pytest.approx(2000 * 2 * step_s)
+
+
+def test_a_model_without_a_profile_is_refused_or_drawn_as_asked(folder: Path) -> None:
+    text = "at,gpus,seconds,model\n0,1,60,bert\n1,1,60,bert\n"
+    columns = {"model": "model", "duration": "seconds"}
+    with pytest.raises(
+        BadRowsError, match=r"model is 'bert', and no profile .* --map bert="
+    ) as bad:
+        with_head(folder, text, **columns)
+    assert (bad.value.count, len(bad.value.rows)) == (2, 1)
+    found = with_head(folder, text, Choices(default_unknown=True), **columns)
+    assert len({job.job_type for job in found.jobs}) == 1
+    assert (
+        "models without a profile: a type of job set one (2 rows of the trace)" in found.assumptions
+    )
+
+
+def test_a_gpu_type_without_speeds_is_refused_or_the_default_as_asked(folder: Path) -> None:
+    text = "at,gpus,seconds,gpu\n0,1,6000,P100\n1,1,6000,T4\n2,1,6000,\n"
+    columns = {"gpu_type": "gpu", "duration": "seconds"}
+    with pytest.raises(BadRowsError, match=r"line 3: gpu is 'T4', .* --map T4=V100"):
+        with_head(folder, text, **columns)
+    found = with_head(folder, text, Choices(default_unknown=True), **columns)
+    for job, on in zip(found.jobs, ("P100", "V100", "V100"), strict=True):
+        step_s = BOOK.seconds_per_step(job.job_type, on, 1)
+        assert job.steps == pytest.approx(6000 / step_s, abs=1)
+    mapped = with_head(folder, text, Choices(names={"T4": "P100"}), **columns).jobs[1]
+    assert mapped.steps * BOOK.seconds_per_step(mapped.job_type, "P100", 1) == pytest.approx(
+        6000, abs=2
+    )
+
+
+def test_parts_of_gpus_are_left_out_rounded_or_kept_as_asked(folder: Path) -> None:
+    text = "at,gpus,milli,seconds\n0,1,250,8000\n1,2,1000,100\n"
+    columns = {"milli": "milli", "duration": "seconds"}
+    assert counts(with_head(folder, text, **columns)) == {"with a part of a GPU": 1}
+    part = with_head(folder, text, Choices(parts=Parts.ROUND), **columns).jobs[0]
+    assert part.gpu_s == pytest.approx(8000, abs=2)
+    part = with_head(folder, text, Choices(parts=Parts.KEEP), **columns).jobs[0]
+    assert part.gpu_s == pytest.approx(2000, abs=2)
+
+
+def test_jobs_above_the_largest_size_do_the_same_work_on_it_if_that_is_asked_for(
+    folder: Path,
+) -> None:
+    (job,) = converted(folder, "a,0,32,600\n", Choices(cap=True)).jobs
+    assert max(job.optional_gpus) == 8
+    assert job.gpu_s == pytest.approx(32 * 600, abs=8)
+
+
+def test_sizes_are_the_jobs_own_those_asked_for_or_those_of_the_row(folder: Path) -> None:
+    text = "at,gpus,seconds,can\n0,3,600,1-4\n1,2,600,\n2,1,600,1 8\n"
+    rigid = with_head(folder, text, Choices(sizes=()), duration="seconds")
+    assert [job.optional_gpus for job in rigid.jobs] == [(3,), (2,), (1,)]
+    asked = with_head(folder, text, Choices(sizes=(2, 4)), duration="seconds")
+    assert [job.optional_gpus for job in asked.jobs] == [(2, 3, 4), (2, 4), (1, 2, 4)]
+    own = with_head(folder, text, duration="seconds", sizes="can")
+    assert [job.optional_gpus for job in own.jobs] == [(1, 2, 3, 4), (2,), (1, 8)]
+    with pytest.raises(BadRowsError, match="can is '1-x'; write at most 64 numbers"):
+        with_head(folder, text.replace("1-4", "1-x"), duration="seconds", sizes="can")
+
+
+def test_users_and_priorities_of_the_trace_come_along(folder: Path) -> None:
+    text = "at,gpus,seconds,who,rank\n0,1,60,ann,5\n1,1,60,bob,\n"
+    columns = {"duration": "seconds", "user": "who", "priority": "rank"}
+    ann, bob = with_head(folder, text, **columns).jobs
+    assert ((ann.user, ann.priority), (bob.user, bob.priority)) == (("ann", 5), ("bob", 0))
+    with pytest.raises(BadRowsError, match=r"rank is '0\.5', and must be a whole number"):
+        with_head(folder, text.replace(",5", ",0.5"), **columns)
+
+
+def test_files_without_a_head_with_tabs_as_json_lines_and_compressed_give_the_same_jobs(
+    folder: Path,
+) -> None:
+    rows = [("a", 0, 2, 600), ("b", 30, 1, 900)]
+    wanted = converted(folder, "a,0,2,600\nb,30,1,900\n").jobs
+    bare = "".join(",".join(str(cell) for cell in row) + "\n" for row in rows)
+    (folder / "bare.csv").write_text(bare)
+    (folder / "t.tsv").write_text((HEAD + bare).replace(",", "\t"))
+    (folder / "semicolons.txt").write_text((HEAD + bare).replace(",", ";"))
+    names = HEAD.strip().split(",")
+    lines = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+    (folder / "t.jsonl").write_text(lines)
+    (folder / "t.csv.gz").write_bytes(gzip.compress((HEAD + bare).encode()))
+    (folder / "t.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    layouts = {"bare.csv": Layout(head=tuple(names)), "semicolons.txt": Layout(separator=";")}
+    for name in ("bare.csv", "t.tsv", "semicolons.txt", "t.jsonl", "t.csv.gz", "t.jsonl.gz"):
+        choices = Choices(layout=layouts.get(name, Layout()))
+        assert convert([folder / name], COLUMNS, bundled(), choices).jobs == wanted, name
+
+
+def test_several_files_are_a_single_trace_whose_names_are_unique(folder: Path) -> None:
+    one, two = folder / "one.csv", folder / "two.csv"
+    one.write_text(HEAD + "a,50,2,600\n")
+    two.write_text(HEAD + "b,0,1,900\n")
+    found = convert([one, two], COLUMNS, bundled(), CHOICES)
+    assert [job.name for job in found.jobs] == ["b", "a"]
+    numbered = convert([one, two], replace(COLUMNS, name=None), bundled(), CHOICES)
+    assert len({job.name for job in numbered.jobs}) == 2
+    two.write_text(HEAD + "\na,0,1,900\n")
+    with pytest.raises(BadRowsError, match=r"two.csv: line 3: id is 'a', as in line 2 of one.csv"):
+        convert([one, two], COLUMNS, bundled(), CHOICES)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("t.csv.gz", b"id,at\n", "is not whole gzip data"),
+        ("t.csv.gz", gzip.compress(HEAD.encode() * 99)[:-9], "is not whole gzip data"),
+        ("t.csv", b"\xff\xfe", "is not UTF-8 text"),
+        ("t.jsonl", b'{"at": 0\n', "line 1: is not valid JSON"),
+        ("t.jsonl", b"[1]\n", "line 1: is not an object"),
+        ("t.jsonl", b'{"id": "a", "at": 0, "gpus": 1}\n', "no line has a name 'seconds'"),
+    ],
+    ids=["no gzip", "half a gzip", "no UTF-8", "no JSON", "no object", "no such name"],
+)
+def test_files_that_cannot_be_read_are_named(
+    folder: Path, name: str, data: bytes, what: str
+) -> None:
+    (folder / name).write_bytes(data)
     with pytest.raises(ReplayError) as error:
-        converted(rows)
+        convert([folder / name], COLUMNS, bundled(), CHOICES)
+    assert name in str(error.value)
     assert what in str(error.value)
 
 
-def test_columns_job_sets_and_gpu_types_that_are_not_there_are_named() -> None:
+def test_columns_job_sets_and_gpu_types_that_are_not_there_are_named(folder: Path) -> None:
+    (folder / "u.csv").write_text("id,at\n")
     with pytest.raises(ReplayError, match="no column 'gpus'; columns: id, at"):
-        convert("id,at\n", "t.csv", COLUMNS, bundled(), Assumptions())
+        convert([folder / "u.csv"], COLUMNS, bundled(), CHOICES)
     with pytest.raises(ReplayError, match="unknown job set 'nine'"):
-        converted("a,0,1,60\n", Assumptions(job_set="nine"))
+        converted(folder, "a,0,1,60\n", Choices(job_set="nine"))
     with pytest.raises(ReplayError, match="has no speeds on H100"):
-        converted("a,0,1,60\n", Assumptions(gpu_type="H100"))
+        converted(folder, "a,0,1,60\n", Choices(gpu_type="H100"))
+    with pytest.raises(ReplayError, match="name one column: of durations, of ends"):
+        converted(folder, "a,0,1,60\n", columns=replace(COLUMNS, end="seconds"))
 
 
-def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(tmp_path: Path) -> None:
-    source, target = tmp_path / "public.csv", tmp_path / "jobs.csv"
+def test_a_window_has_the_jobs_that_are_submitted_in_it(folder: Path) -> None:
+    rows = "a,100,1,60\nb,160,1,60\nc,220,1,60\nd,170,0,60\n"
+    whole = converted(folder, rows)
+    found, outside = window(whole, Bound(60.0, True), Bound(220.0, False))
+    assert [job.name for job in found.jobs] == ["b"]
+    assert outside == 2
+    assert counts(found) == {"without a GPU": 1}
+    with pytest.raises(ReplayError, match="the trace has submissions from 100 to 220 s"):
+        window(whole, Bound(9000.0, True))
+
+
+def test_the_load_is_gpu_time_over_that_of_the_cluster_between_submissions(folder: Path) -> None:
+    found = converted(folder, "a,0,2,600\nb,1000,1,800\n")
+    assert load(found.jobs, 4) == pytest.approx(2000 / 4000, rel=0.01)
+    with pytest.raises(ReplayError, match="submitted at once"):
+        load(found.jobs[:1], 4)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.floats(0.0, 1e6),
+        st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.5, 8.0, 12.0, 64.0]),
+        st.floats(0.01, 1e6),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.sampled_from(bundled().sets))
+def test_converted_jobs_have_the_gpu_time_of_the_trace_within_half_a_step(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[float, float, float]],
+    job_set: tuple[str, tuple[str, ...]],
+) -> None:
+    path = tmp_path_factory.mktemp("trace") / "t.csv"
+    path.write_text(HEAD + "".join(f"j{n},{a!r},{g!r},{s!r}\n" for n, (a, g, s) in enumerate(rows)))
+    choices = Choices(job_set=job_set[0], parts=Parts.KEEP, cap=True)
+    found = convert([path], COLUMNS, bundled(), choices)
+    assert len(found.jobs) == len(rows)
+    assert not found.left_out
+    for job in found.jobs:
+        _, gpus, seconds = rows[int(job.name[1:])]
+        own = min(8, -(-gpus // 1))
+        step_gpu_s = own * BOOK.seconds_per_step(job.job_type, "V100", int(own))
+        trace_gpu_s = gpus * seconds
+        most = step_gpu_s if trace_gpu_s < step_gpu_s else step_gpu_s / 2 * (1 + 1e-9) + 1e-6
+        assert abs(job.steps * step_gpu_s - trace_gpu_s) <= most
+        assert own in job.optional_gpus
+
+
+def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(folder: Path) -> None:
+    source, target = folder / "public.csv", folder / "jobs.csv"
     source.write_text(HEAD + "a,0,2,600\nb,60,1,900\nc,90,32,900\n")
     words = ["workload", "convert", str(source), "--submit", "at", "--gpus", "gpus"]
-    found = reshape(*words, "--duration", "seconds", "--name", "id", "--out", str(target))
+    words += ["--duration", "seconds", "--name", "id", "--out", str(target)]
+    found = reshape(*words, "--window", "0d..1d", "--load", "0.5", "--cluster", "8xV100")
     assert found.exit_code == 0, found.output
     assert "assumed: durations" in found.stderr
     assert "left out: 1 rows with more than 8 GPUs" in found.stderr
+    assert "(33.33% of rows, 93.2" in found.stderr
+    assert "load: 0.50 of 8 GPUs" in found.stderr
     assert found.stdout == ""
     again = reshape("replay", "-w", str(target), "-o", "json")
     assert again.exit_code == 0, again.output
+    lines = reshape(*words[:-2], "--format", "jsonl")
+    assert [json.loads(line)["name"] for line in lines.stdout.splitlines()] == ["a", "b"]
 
 
-def test_a_row_without_a_figure_is_left_out_and_counted_instead_of_ending_the_conversion() -> None:
-    found = converted("a,0,1,60\nb,1,,60\nc,2,1,\nd,3,1,NaN\ne,,2,60\nf,None,2,60\n")
-    assert [job.spec.name for job in found.workload.jobs] == ["a"]
-    assert dict(found.left_out) == {
-        "without a whole GPU": 1,
-        "without a duration": 2,
-        "without a submission": 2,
-    }
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--window", "soon"], "'soon' is not a window"),
+        (["--window", "a..b"], "'a' is 'a'; write seconds"),
+        (["--rigid", "--sizes", "1,2"], "leave out one of the two"),
+        (["--load", "0.5"], "add --cluster"),
+        (["--load", "0.5", "--scale-load", "2"], "leave out one of the two"),
+        (["--separator", "two"], "is not a character that can separate"),
+        (["--map", "nothing"], "is not NAME=TYPE, and no file"),
+        (["--gpus", "id"], "1 rows cannot be read"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(folder: Path, words: list[str], what: str) -> None:
+    source = folder / "t.csv"
+    source.write_text("id,submit_time,gpu_num,duration\na,0,1,60\n")
+    found = reshape("workload", "convert", str(source), *words).exception
+    assert isinstance(found, CliError)
+    assert found.code == 2
+    assert what in found.text()
+
+
+def test_a_map_is_a_file_of_pairs_or_a_pair(folder: Path) -> None:
+    source, pairs = folder / "t.csv", folder / "map.csv"
+    source.write_text("submit_time,gpu_num,duration,model\n0,1,60,bert\n1,1,60,gpt=2\n")
+    pairs.write_text(f"bert,{VGG}\n")
+    words = ["workload", "convert", str(source), "--model", "model", "--map", str(pairs)]
+    found = reshape(*words, "--map", f"gpt=2={VGG}", "--format", "jsonl")
+    assert found.exit_code == 0, found.output
+    assert {json.loads(line)["job_type"] for line in found.stdout.splitlines()} == {VGG}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -111,6 +112,21 @@ AddGpusOption = Annotated[
 ]
 DrainOption = Annotated[
     str | None, typer.Option(metavar="HOST", help="With --from-live: host to remove.")
+]
+
+
+class WorkloadFormat(StrEnum):
+    """Format of a file of jobs."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+FormOption = Annotated[
+    WorkloadFormat, typer.Option("--format", help="Format of the file to write.")
+]
+FileOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: stdout.")
 ]
 
 

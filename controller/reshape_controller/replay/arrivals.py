@@ -1,0 +1,57 @@
+"""Submissions of a trace's jobs: a window of the trace, and the load of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from reshape_controller.replay.convert import Conversion, TraceJob
+from reshape_controller.replay.inputs import ReplayError
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A time on the trace's own clock, or from its first submission on."""
+
+    at_s: float
+    from_first: bool
+
+
+def window(
+    found: Conversion, start: Bound | None = None, end: Bound | None = None
+) -> tuple[Conversion, int]:
+    """Return the jobs that are submitted from ``start`` on and before ``end``, and the number of
+    rows outside.
+
+    Raises ReplayError without a job in the window.
+    """
+    first_s, last_s = found.jobs[0].submit_s, found.jobs[-1].submit_s
+
+    def clock_s(bound: Bound | None, default_s: float) -> float:
+        if bound is None:
+            return default_s
+        return bound.at_s + (first_s if bound.from_first else 0.0)
+
+    low_s, high_s = clock_s(start, -float("inf")), clock_s(end, float("inf"))
+    jobs = tuple(job for job in found.jobs if low_s <= job.submit_s < high_s)
+    left_out = tuple(
+        row for row in found.left_out if row.submit_s is None or low_s <= row.submit_s < high_s
+    )
+    if not jobs:
+        raise ReplayError(
+            f"no job is submitted in the window from {low_s:.10g} to {high_s:.10g}; the trace has "
+            f"submissions from {first_s:.10g} to {last_s:.10g} s"
+        )
+    outside = len(found.jobs) + len(found.left_out) - len(jobs) - len(left_out)
+    return replace(found, jobs=jobs, left_out=left_out), outside
+
+
+def load(jobs: Sequence[TraceJob], gpus: int) -> float:
+    """Return the GPU time of jobs over that of ``gpus`` GPUs from the first to the last submission.
+
+    Raises ReplayError if all jobs are submitted at once.
+    """
+    span_s = jobs[-1].submit_s - jobs[0].submit_s
+    if span_s <= 0.0:
+        raise ReplayError("all jobs are submitted at once, so their load is not defined")
+    return sum(job.gpu_s for job in jobs) / (gpus * span_s)
