@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from reshape_controller.cli.replays import inputs
 from reshape_controller.replay.fairness import fairness
-from reshape_controller.replay.generate import LAST_ARRIVAL_S
 from reshape_controller.replay.shell import replay
 
 T_95 = {3: 4.303, 5: 2.776, 10: 2.262, 20: 2.093, 30: 2.045}
@@ -50,7 +49,7 @@ class Figures(NamedTuple):
 
 def measured(run: Run) -> tuple[Run, Figures]:
     """Replay, and return the figures."""
-    request = inputs.ReplayRequest(run.workload, costs=run.costs, last_s=LAST_ARRIVAL_S / run.load)
+    request = inputs.ReplayRequest(run.workload, costs=run.costs, load=run.load)
     scene, contender = inputs.setup_of(request).scene(run.seed), inputs.contender(run.policy)
     result = replay(scene, contender.policy, contender.mechanism, seed=run.seed)
     metrics, even = result.metrics, fairness(scene, result.jobs)

@@ -229,3 +229,24 @@ def test_a_full_disk_leaves_no_half_replay_and_is_told_with_the_folder(
     assert isinstance(error, CliError)
     assert f"{tmp_path}: No space left on device" in error.text()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_several_loads_have_a_folder_each_and_a_figure_and_a_table_of_all(tmp_path: Path) -> None:
+    found = reshape(
+        *("compare", "-w", "two", "--jobs", "4", "--seeds", "1", "--workers", "1"),
+        *("--load", "0.5,2", "--policies", "adaptive,fifo+none", "--out", str(tmp_path)),
+        *("-o", "json"),
+    )
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert [(one["workload"], one["load"]) for one in document["workloads"]] == [
+        ("two@0.5", 0.5),
+        ("two@2", 2.0),
+    ]
+    slow, fast = (one["summary"]["fifo+none"]["makespan_s"] for one in document["workloads"])
+    assert fast["median"] < slow["median"], "the last job comes earlier"
+    assert json.loads((tmp_path / "two@2" / "config.json").read_text())["load"] == 2.0
+    assert "load (times as fast)" in (tmp_path / "figures" / "loads.svg").read_text()
+    report = (tmp_path / "report.md").read_text()
+    assert "## All workloads" in report
+    assert "|  | two@0.5 | two@2 |" in report

@@ -59,6 +59,7 @@ def configuration(
         "sizes": list(setup.sizes),
         "jobs": setup.jobs,
         "last_submission_s": setup.last_s,
+        "load": setup.load,
         "speed_spread": setup.spread,
         "device_truth": setup.device is not None,
         "policies": {one.label: f"{one.policy.name}+{one.mechanism.value}" for one in contenders},

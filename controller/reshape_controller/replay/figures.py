@@ -125,6 +125,49 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
     axes.legend(fontsize=7, loc="upper left", ncols=columns)
 
 
+def loads(
+    path: Path, summaries: Mapping[str, Mapping[float, Mapping[str, Mapping[str, Interval]]]]
+) -> None:
+    """Draw the mean completion time against the load, a panel for each workload, with intervals.
+    ``summaries``: intervals by workload, load, policy and metric."""
+
+    def panel(workload: str) -> Callable[[Axes], None]:
+        def draw_it(axes: Axes) -> None:
+            by_load = summaries[workload]
+            approaches = list(next(iter(by_load.values())))
+            for approach in approaches:
+                found = [summary[approach]["mean_jct_s"] for summary in by_load.values()]
+                middle = [one.median / 1000 for one in found]
+                ends = [(one.low / 1000, one.high / 1000) for one in found]
+                below = [at - low for at, (low, _) in zip(middle, ends, strict=True)]
+                above = [high - at for at, (_, high) in zip(middle, ends, strict=True)]
+                line = stroke(approach, approaches)
+                axes.errorbar(
+                    list(by_load), middle, (below, above), **line, capsize=2, label=name(approach)
+                )
+            axes.set_title(f"workload {_short(workload)}", fontsize=9)
+            axes.set_xlabel("load (times as fast)")
+            axes.set_yscale("log")
+            axes.set_xticks(list(by_load), [f"{load:g}" for load in by_load])
+            if workload == next(iter(summaries)):
+                axes.set_ylabel("mean completion time (1,000 s)")
+                _legend_below(axes)
+
+        return draw_it
+
+    inches = (max(INCHES[0], 2.0 * len(summaries)), 3.4)
+    draw(path, [panel(workload) for workload in summaries], inches)
+
+
+def _legend_below(axes: Axes) -> None:
+    """Set a legend for all panels below them."""
+    figure = axes.get_figure()
+    if figure is not None:
+        figure.legend(
+            *axes.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=4
+        )
+
+
 def _short(workload: str) -> str:
     """Return the name of a workload, shortened in its middle."""
     if len(workload) <= WORKLOAD_LETTERS:

@@ -2,7 +2,9 @@
 
 Does: draw arrivals (gaps from Exp(1), summed and scaled so that the last job arrives at a given
 time) and job types. Jobs of workload four have as targets the accuracies that the same jobs reach
-in workload three. The seed is the only source of randomness.
+in workload three. Jobs of ``bursts-one`` and ``bursts-two`` come in bursts, some of them are far
+longer than others, and their work is a given part of what the GPUs can do. The seed is the only
+source of randomness.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.replay import bursts
 from reshape_controller.replay.ground_truth import Truth, true_accuracy
-from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
+from reshape_controller.replay.inputs import Cluster, ReplayError, WorkJob, Workload, cluster_of
 from reshape_profiles.loader import Bundle
 
 LAST_ARRIVAL_S = 11_000.0
@@ -34,6 +37,9 @@ class Recipe:
     cluster: str
     targets: bool = False
     """True if jobs have a target accuracy instead of epochs."""
+    load: float = 0.0
+    """If above 0: jobs come in bursts, lengths have a heavy tail, and the last job comes when the
+    GPUs could have done 1 / load of the work, with each job at its smallest size."""
 
 
 RECIPES: dict[str, Recipe] = {
@@ -41,6 +47,8 @@ RECIPES: dict[str, Recipe] = {
     "two": Recipe("two", "one", 20, "8xV100+8xP100"),
     "three": Recipe("three", "two", 40, "8xV100+8xK80"),
     "four": Recipe("four", "two", 40, "8xV100+8xK80", targets=True),
+    "bursts-one": Recipe("bursts-one", "one", 60, "8xV100+8xP100", load=0.9),
+    "bursts-two": Recipe("bursts-two", "two", 60, "8xV100+8xK80", load=0.9),
 }
 
 
@@ -56,36 +64,50 @@ def generate(
     truth: Truth,
     seed: int,
     *,
+    cluster: Cluster | None = None,
     jobs: int | None = None,
-    last_s: float = LAST_ARRIVAL_S,
+    last_s: float | None = None,
+    faster: float = 1.0,
     sizes: tuple[int, ...] = SIZES,
 ) -> Workload:
     """Draw the recipe's jobs for a seed. Raises ReplayError.
 
-    Workloads three and four have the same jobs at the same times.
+    Workloads three and four have the same jobs at the same times. ``cluster``, ``last_s`` (the
+    last arrival): None for those of the recipe. ``faster``: so many times as fast the jobs arrive.
     """
     types = dict(bundle.sets).get(recipe.job_set)
     if types is None:
         names = ", ".join(name for name, _ in bundle.sets)
         raise ReplayError(f"unknown job set {recipe.job_set!r}; use one of: {names}")
     count = recipe.jobs if jobs is None else jobs
-    if count < 1 or last_s < 0.0:
+    if count < 1 or (last_s is not None and last_s < 0.0):
         raise ReplayError("a workload needs at least one job, and times from 0 on")
     draw = random.Random(f"{recipe.job_set}:{count}:{seed}")
-    times = arrivals(draw, count, last_s)
+    drawn = bursts.arrivals if recipe.load else arrivals
+    times = drawn(draw, count, 1.0)
     width = len(str(count - 1))
-    found = []
-    for number, at_s in enumerate(times):
+    specs = []
+    for number in range(count):
         kind = types[draw.randrange(len(types))]
-        spec = JobSpec(
-            f"job-{number:0{width}d}",
-            COMMAND,
-            sizes,
-            Length(LengthUnit.EPOCHS, epochs_of(kind)),
-            job_type=kind,
-        )
-        found.append(WorkJob(at_s, _with_target(spec, truth) if recipe.targets else spec))
+        epochs = epochs_of(kind) * (bursts.factor(draw) if recipe.load else 1.0)
+        length = Length(LengthUnit.EPOCHS, epochs)
+        spec = JobSpec(f"job-{number:0{width}d}", COMMAND, sizes, length, job_type=kind)
+        specs.append(_with_target(spec, truth) if recipe.targets else spec)
+    if last_s is None:
+        last_s = LAST_ARRIVAL_S
+        if recipe.load:
+            where = cluster or cluster_of(recipe.cluster)
+            last_s = sum(_work_s(spec, truth, where) for spec in specs) / recipe.load
+    found = (WorkJob(last_s / faster * at, spec) for at, spec in zip(times, specs, strict=True))
     return Workload(recipe.name, tuple(found), f"generated: job set {recipe.job_set}, seed {seed}")
+
+
+def _work_s(spec: JobSpec, truth: Truth, cluster: Cluster) -> float:
+    """Return the seconds that all GPUs of the cluster together need for a job, as fast as at its
+    smallest size."""
+    own, least = truth.of(spec), min(spec.optional_gpus)
+    rate = sum(host.gpus / (least * own.step_s(host.gpu_type, least)) for host in cluster.hosts)
+    return own.total_steps / rate
 
 
 def epochs_of(job_type: str) -> float:

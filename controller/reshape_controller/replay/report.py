@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reshape_controller.replay.figure_styles import STYLES, labels_in_figures
-from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES
+from reshape_controller.replay.generate import SIZES
 from reshape_controller.replay.ground_truth import SPREAD
 from reshape_controller.replay.paper import (
     ADDS_ONE,
@@ -88,6 +88,22 @@ def medians(summary: Summary) -> str:
             cells.append(within(mid, low, high))
         rows.append(cells)
     return table(["", *summary], rows)
+
+
+def every_policy(summaries: Mapping[str, Summary]) -> str:
+    """Return a table of all policies and workloads: medians of makespan, mean completion time and
+    worst slowdown."""
+    rows = []
+    for policy in next(iter(summaries.values())):
+        cells = [policy]
+        for summary in summaries.values():
+            found = summary[policy]
+            makespan, mean, worst = (
+                found[metric].median for metric in ("makespan_s", "mean_jct_s", "worst_slowdown")
+            )
+            cells.append(f"{makespan / 1000:.1f} / {mean / 1000:.2f} / {worst:.1f}")
+        rows.append(cells)
+    return table(["", *summaries], rows)
 
 
 def against_paper(rows: Mapping[str, Sequence[Row]]) -> str:
@@ -174,12 +190,15 @@ def replayed(setup: Setup) -> str:
     """Return the inputs of a replay in words, and their differences from the paper."""
     recipe, changed = setup.recipe, []
     if recipe is not None:
-        own = (recipe.cluster, recipe.jobs, LAST_ARRIVAL_S, SIZES, SPREAD, None)
+        own = (recipe.cluster, recipe.jobs, None, SIZES, SPREAD, None, 1.0)
         jobs = recipe.jobs if setup.jobs is None else setup.jobs
-        now = (setup.cluster.text, jobs, setup.last_s, setup.sizes, setup.spread, setup.device)
+        now = (
+            *(setup.cluster.text, jobs, setup.last_s, setup.sizes, setup.spread),
+            *(setup.device, setup.load),
+        )
         names = (
             *("the cluster", "the number of jobs", "the last submission", "the numbers of GPUs"),
-            *("how far real speeds lie from the profiles", "the device truth"),
+            *("how far real speeds lie from the profiles", "the device truth", "the load"),
         )
         changed = [name for name, a, b in zip(names, own, now, strict=True) if a != b]
     text = f"On {setup.cluster.text}, costs `{setup.costs.name}`."
@@ -194,6 +213,9 @@ def report(
     """Return the whole report. ``rows`` and ``summaries`` are by workload."""
     seeds = {row["seed"] for own in rows.values() for row in own}
     parts = [f"# Replay of workload {', '.join(rows)}", f"{over(len(seeds)).capitalize()}."]
+    if len(summaries) > 1:
+        what = "Makespan / mean completion time (1,000 s) / worst slowdown, medians."
+        parts += ["## All workloads", what, every_policy(summaries)]
     for setup in setups:
         parts += [f"## Workload {setup.name}", replayed(setup), medians(summaries[setup.name])]
     policies = next(iter(summaries.values())).keys()

@@ -14,7 +14,7 @@ from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.fits.convergence import FitRefused, fit
-from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES, Recipe, generate
+from reshape_controller.replay.generate import SIZES, Recipe, generate
 from reshape_controller.replay.ground_truth import SPREAD, Truth, truth_of
 from reshape_controller.replay.inputs import Cluster, Costs, Workload
 from reshape_controller.replay.shell import Scene
@@ -63,6 +63,17 @@ def curves_of(profiles: tuple[Profile, ...]) -> tuple[tuple[str, Curve], ...]:
     return tuple(found)
 
 
+def faster(workload: Workload, load: float) -> Workload:
+    """Return the workload whose jobs arrive ``load`` times as fast."""
+    if load == 1.0:
+        return workload
+    first_s = min(job.submit_s for job in workload.jobs)
+    jobs = (
+        replace(job, submit_s=first_s + (job.submit_s - first_s) / load) for job in workload.jobs
+    )
+    return replace(workload, jobs=tuple(jobs))
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """Inputs of a replay: either ``recipe`` (drawn for each seed) or ``workload``."""
@@ -73,7 +84,10 @@ class Setup:
     recipe: Recipe | None = None
     workload: Workload | None = None
     jobs: int | None = None
-    last_s: float = LAST_ARRIVAL_S
+    last_s: float | None = None
+    """Arrival of the last generated job; None: the recipe's own."""
+    load: float = 1.0
+    """So many times as fast the jobs arrive."""
     sizes: tuple[int, ...] = SIZES
     spread: float = SPREAD
     device: DeviceTruth | None = None
@@ -81,7 +95,12 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """Name of the workload."""
+        """Name of the workload, with a load other than 1, as in ``one@1.3``."""
+        return self.base if self.load == 1.0 else f"{self.base}@{self.load:g}"
+
+    @property
+    def base(self) -> str:
+        """Name of the workload, whatever the load."""
         if self.recipe is not None:
             return self.recipe.name
         assert self.workload is not None
@@ -100,7 +119,7 @@ class Setup:
     def scene(self, seed: int) -> Scene:
         """Return everything but the policy, for a seed. Raises ReplayError."""
         truth = self.truth(seed)
-        workload = self.workload
+        workload = None if self.workload is None else faster(self.workload, self.load)
         if workload is None:
             assert self.recipe is not None
             workload = generate(
@@ -109,7 +128,9 @@ class Setup:
                 truth,
                 seed,
                 jobs=self.jobs,
+                cluster=self.cluster,
                 last_s=self.last_s,
+                faster=self.load,
                 sizes=self.sizes,
             )
         return Scene(workload, self.cluster, self.costs, self.bundle.profiles, truth)
@@ -131,4 +152,5 @@ class Setup:
         if self.workload is not None:
             parts += [codec.dumps(job.spec) + repr(job.submit_s) for job in self.workload.jobs]
         parts += [repr((self.jobs, self.last_s, self.sizes, self.spread, self.device))]
+        parts += [f"load {self.load!r}"]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

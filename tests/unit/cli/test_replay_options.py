@@ -96,6 +96,13 @@ def test_a_time_that_can_be_no_seconds_is_refused(seconds: str) -> None:
         ("compare a b --seeds 3", "--seeds", "leave out --seeds, or the folders"),
         ("replay --spread 0.5 --device-truth f", "--spread 0.5", "leave out one of the two"),
         (
+            "compare --sensitivity --load 0.5,2",
+            "--sensitivity",
+            "give one --workload, and one --load",
+        ),
+        ("compare --load 0", "--load", "for example 0.5,0.8,1.0,1.3"),
+        ("compare --load 1,1.0", "--load", "for example 0.5,0.8,1.0,1.3"),
+        (
             "compare --sensitivity --spread 0.9",
             "--sensitivity",
             "give a --spread of at most 0.72",

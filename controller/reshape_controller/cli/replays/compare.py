@@ -57,11 +57,12 @@ class Comparison:
     summary: dict[str, dict[str, Interval]]
     cluster: str = ""
     savings: list[dict[str, object]] = field(default_factory=list)
+    load: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """The output of ``compare --workload all``."""
+    """The output of ``compare`` for several workloads or loads."""
 
     workload: str
     costs: str
@@ -91,6 +92,9 @@ def compare(
     seeds: Annotated[
         str, typer.Option(metavar="30|5-9|1,4", help="Number of seeds, or a list.")
     ] = ("30"),
+    load: Annotated[
+        str, typer.Option(metavar="0.8,1.3", help="How many times as fast jobs arrive.")
+    ] = "1",
     scene: SceneOptions,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; default: all cores.")
@@ -118,34 +122,37 @@ def compare(
     contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "--policies names a policy twice", f"--policies {policies}")
-    request = inputs.ReplayRequest(workload, **asdict(scene))
-    chosen = inputs.seeds_of(seeds)
+    chosen, loads = inputs.seeds_of(seeds), inputs.loads_of(load)
+    request = inputs.ReplayRequest(workload, **asdict(scene), load=loads[0])
     if assumptions:
-        if len(contenders) < 2 or workload == ALL:
+        if len(contenders) < 2 or workload == ALL or len(loads) > 1:
             what = "--sensitivity compares the first policy with the others on one workload"
-            remedy = "give one --workload" if workload == ALL else "give two or more --policies"
+            remedy = "give two or more --policies"
+            if workload == ALL or len(loads) > 1:
+                remedy = "give one --workload, and one --load"
             raise failed(Exit.USAGE, what, "--sensitivity", remedy)
         setup = sensitivity.variable(inputs.setup_of(request))
         with locked_folder(out, *request.files):
             sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
     else:
         with locked_folder(out, *request.files):
-            _compare_policies(request, contenders, chosen, workers_for(workers), out, shown)
+            names = WORKLOADS if workload == ALL else (workload,)
+            requests = [replace(request, workload=name, load=x) for name in names for x in loads]
+            _compare_policies(requests, contenders, chosen, workers_for(workers), out, shown)
 
 
 def _compare_policies(
-    request: inputs.ReplayRequest,
+    requests: Sequence[inputs.ReplayRequest],
     contenders: Sequence[Contender],
     seeds: Sequence[int],
     workers: int,
     out: Path | None,
     shown: Output,
 ) -> None:
-    names = WORKLOADS if request.workload == ALL else (request.workload,)
     found: list[tuple[Setup, list[Run], Comparison]] = []
-    for name in names:
-        setup = inputs.setup_of(replace(request, workload=name))
-        folder = out / name if out is not None and len(names) > 1 else out
+    for request in requests:
+        setup = inputs.setup_of(request)
+        folder = out / setup.name if out is not None and len(requests) > 1 else out
         runs = swept(setup, contenders, seeds, folder, workers)
         one = _comparison(setup, runs)
         if folder is not None:
@@ -153,8 +160,10 @@ def _compare_policies(
         found.append((setup, runs, one))
     if out is not None:
         _keep_report(out, found)
-    many = Comparisons(ALL, found[0][2].costs, [one for _, _, one in found])
-    document: Comparison | Comparisons = many if request.workload == ALL else many.workloads[0]
+    names = {setup.base: None for setup, _, _ in found}
+    named = ALL if len(names) > 1 else next(iter(names))
+    many = Comparisons(named, found[0][2].costs, [one for _, _, one in found])
+    document: Comparison | Comparisons = many if len(found) > 1 else many.workloads[0]
     drawn = [
         tables.many(one.summary, saved_pairs(one.rows), about(setup, seeds), len(seeds))
         for setup, _, one in found
@@ -181,6 +190,7 @@ def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
         summary(rows),
         setup.cluster.text,
         [{"policy": ours, "than": other, **metrics} for ours, other, metrics in saved],
+        setup.load,
     )
 
 
@@ -200,6 +210,11 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
             figures.figure_6(pictures / "figure-06", summaries)
             times = {setup.name: completion_times(runs) for setup, runs, _ in found[:2]}
             figures.figure_9(pictures / "figure-09", times)
+        if len({setup.load for setup, _, _ in found}) > 1:
+            by_load: dict[str, dict[float, report.Summary]] = {}
+            for setup, _, one in found:
+                by_load.setdefault(setup.base, {})[setup.load] = one.summary
+            figures.loads(pictures / "loads", by_load)
     except figures.NoMatplotlib as error:
         note(str(error))
     except OSError as error:

@@ -15,7 +15,7 @@ from reshape_controller.core.profile_book import DEFAULT_SECONDS_PER_STEP
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import traces
-from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
+from reshape_controller.replay.generate import RECIPES, SIZES
 from reshape_controller.replay.ground_truth import SPREAD
 from reshape_controller.replay.inputs import (
     SECONDS_MAX,
@@ -35,6 +35,8 @@ from reshape_sidecar.device_truth import load as load_truth
 WIDEST_CLUSTER = "8xV100+8xP100"
 """Cluster of traces without one."""
 SEEDS_MAX = 10_000
+LOAD_MAX = 100.0
+"""Jobs arrive at most so many times as fast as in their workload, and at least 1 / so many."""
 
 
 def contender(label: str, option: str = "--policy") -> Contender:
@@ -85,6 +87,20 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if not found or len(found) > SEEDS_MAX or min(found) < 0 or len(set(found)) < len(found):
         what = f"{text!r} is not a list of at most {SEEDS_MAX} different seeds"
         raise failed(Exit.USAGE, what, "--seeds", "for example 30, or 5-9, or 1,4,7")
+    return found
+
+
+def loads_of(text: str) -> tuple[float, ...]:
+    """Return loads, such as ``0.8,1.0,1.3``: how many times as fast jobs arrive. Raises
+    CliError."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    most = LOAD_MAX
+    if not found or len(set(found)) < len(found) or not all(1 / most <= x <= most for x in found):
+        what = f"{text!r} is not a list of different loads from {1 / most:g} to {most:g}"
+        raise failed(Exit.USAGE, what, "--load", "for example 0.5,0.8,1.0,1.3")
     return found
 
 
@@ -175,6 +191,7 @@ class ReplayRequest:
     last_s: float | None = None
     spread: float | None = None
     device_truth: str | None = None
+    load: float = 1.0
 
     @property
     def files(self) -> tuple[str | None, ...]:
@@ -208,7 +225,8 @@ def setup_of(asked: ReplayRequest) -> Setup:
             recipe,
             trace,
             asked.jobs,
-            last_s=LAST_ARRIVAL_S if asked.last_s is None else asked.last_s,
+            last_s=asked.last_s,
+            load=asked.load,
             sizes=sizes_of(asked.sizes) if asked.sizes is not None else SIZES,
             spread=SPREAD if asked.spread is None else asked.spread,
             device=device_of(asked.device_truth),

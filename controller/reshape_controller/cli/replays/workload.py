@@ -34,9 +34,7 @@ workload_app = typer.Typer(help="Workloads: files of jobs for replays.", no_args
 def generate(
     workloads: Annotated[
         list[str] | None,
-        typer.Option(
-            "--workload", "-w", help="Workload of the paper: one, two, three or four; default: one."
-        ),
+        typer.Option("--workload", "-w", help=f"Workload: {', '.join(RECIPES)}; default: one."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     cluster: ClusterOption = None,
@@ -47,10 +45,10 @@ def generate(
     form: FormOption = WorkloadFormat.CSV,
     out: FileOption = None,
 ) -> None:
-    """Generate one of the paper's workloads from a random seed."""
+    """Generate one of the paper's workloads, or one with bursts, from a random seed."""
     workload = workload_of(workloads, "a command for each")
     if workload not in RECIPES:
-        what = f"{workload!r} is not a workload of the paper"
+        what = f"{workload!r} is not a workload that can be generated"
         raise failed(Exit.USAGE, what, "--workload", f"use one of {', '.join(RECIPES)}")
     request = inputs.ReplayRequest(
         workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
