@@ -167,6 +167,10 @@ class ClusterAway(LaunchError):
         super().__init__(message, retryable=True)
 
 
+class ClusterUnseen(OSError):
+    """The cluster does not tell which containers exist, so nothing is known of any of them."""
+
+
 class RecordRefused(LaunchError):
     """A field of a job's record requires what this launcher does not support."""
 
@@ -206,6 +210,7 @@ class Launcher(Protocol):
         """Check that no process of ``attempt`` of a generation <= ``generation`` is alive.
 
         On real GPUs also check that the used memory of each of ``devices`` is below the floor.
+        Raises ClusterUnseen while the cluster does not tell its containers; else OSError.
         """
 
     def log_path(self, job: str, attempt: int) -> str | None:

@@ -16,7 +16,7 @@ from reshape_controller.core.model import GpuState
 from reshape_controller.live import own_faults
 from reshape_controller.live.own_faults import OwnFaults, own_fault
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_launcher.spec import LaunchError, LaunchSpec, ReleaseCheck
+from reshape_launcher.spec import ClusterUnseen, LaunchError, LaunchSpec, ReleaseCheck
 from tests.integration.test_live_loop import Daemon, spec, start
 from tests.support.live_fakes import FakeLauncher
 from tests.support.store_bed import read_all
@@ -32,7 +32,13 @@ class Exhausted(FakeLauncher):
         self.fault: int | None = None
         self.tries = 0
 
+        self.unseen = False
+        """Whether its cluster does not list its containers."""
+
     def _meet_fault(self) -> None:
+        if self.unseen:
+            self.tries += 1
+            raise ClusterUnseen("pods cannot be listed: too many requests")
         if self.fault is not None:
             self.tries += 1
             raise OSError(self.fault, os.strerror(self.fault))
@@ -107,6 +113,28 @@ def test_a_release_that_cannot_be_checked_now_quarantines_no_gpu(
         assert GpuState.QUARANTINED not in {gpu.state for gpu in gpus.values()}
         launcher.fault = None
         await daemon.until(lambda: all(g.state is GpuState.IDLE for g in gpus.values()))
+        await over(daemon)
+        assert await kinds(tmp_path, ev.ReleaseNotEmpty) == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_release_waits_while_the_cluster_lists_no_pods(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = Exhausted()
+        daemon = await start(tmp_path, launcher, limits=SHORT)
+        first = await daemon.control.submit(spec("first", 4))
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        launcher.unseen = True
+        launcher.job(first).finish()
+        await daemon.until(lambda: launcher.tries > 0)
+        await fault_lasts(launcher)
+        gpus = daemon.loop.engine.state.gpus
+        assert GpuState.QUARANTINED not in {gpu.state for gpu in gpus.values()}
+        assert "pods cannot be listed: too many requests" in daemon.effects.own_fault
+        launcher.unseen = False
+        await daemon.until(lambda: all(g.state is GpuState.IDLE for g in gpus.values()))
+        assert daemon.effects.own_fault == ""
         await over(daemon)
         assert await kinds(tmp_path, ev.ReleaseNotEmpty) == 0
 

@@ -41,6 +41,9 @@ class FakeCluster:
     calls: list[tuple[str, str]] = field(default_factory=list)
     queue: str = ""
     """The queue that admits new Jobs."""
+    server_version: str = "v1.34.4"
+    failing: str = ""
+    """The call that fails now."""
     runs: bool = True
     """Whether the node has the pod's container running, whatever its status says."""
     answer: str = '{"pids": []}'
@@ -49,6 +52,12 @@ class FakeCluster:
 
     def close(self) -> None:
         self._called("close", "")
+
+    def problem(self) -> str:
+        return self.failing
+
+    def version(self) -> str:
+        return self.server_version
 
     def create_job(self, manifest: Manifest) -> CreatedJob:
         name = self._called("create_job", manifest["metadata"]["name"])

@@ -355,7 +355,8 @@ class Status:
     """Whether the lease is surely this daemon's; true without an election."""
     waits_for: str = ""
     """What a daemon that is ready still waits for before it grants GPUs or starts containers: jobs
-    whose SideCars have not answered since its start, or a fault of its own machine."""
+    whose SideCars have not answered since its start, a fault of its own machine, or calls to the
+    cluster that fail."""
     containment: str = ""
     """What holds the processes of attempts that start now; empty on a standby."""
     containment_reason: str = ""

@@ -68,14 +68,14 @@ class Control:
         log_folder: Callable[[Job], Path | None],
         observed: Callable[[JobId], Observed | None],
         trouble: Callable[[Job], str],
-        own_fault: Callable[[], str] = lambda: "",
+        faults: Callable[[], tuple[str, ...]] = lambda: (),
     ) -> None:
         self._loop = loop
         self._admission = admission
         self._log_folder = log_folder
         self._observed = observed
         self._trouble = trouble
-        self._own_fault = own_fault
+        self._faults = faults
         self._keyed = asyncio.Lock()
         """Held while a submission with a key looks for an earlier one."""
         self._expectations = Expectations()
@@ -264,9 +264,7 @@ class Control:
             silent_s = self._loop.engine.state.limits.silent_s
             what = f"the SideCars of {shown}{more} (no GPU is granted until each has answered"
             waits.append(f"{what} or been silent for {silent_s:g} s)")
-        if self._own_fault():
-            waits.append(self._own_fault())
-        return "; ".join(waits)
+        return "; ".join((*waits, *self._faults()))
 
     def position(self) -> tuple[int, int]:
         """Epoch of this controller, and seq of the newest record."""

@@ -38,6 +38,8 @@ WATCH_EVERY_S = 1.0
 """Pause between two checks of the containers, and of silent SideCars."""
 RELEASE_POLL_S = 0.1
 """Pause between two checks of a release."""
+RELEASE_AGAIN_S = 1.0
+"""Pause after a check that failed."""
 RELEASE_ROUND_S = 5.0
 """Time for which a release is checked before ``ReleaseNotEmpty`` is posted."""
 
@@ -153,7 +155,10 @@ class Effects:
                 }
                 trouble = ""
             except Exception as error:
-                if repr(error) != trouble:
+                if repr(error) != trouble and isinstance(error, OSError):
+                    what = "nothing is concluded, and no job fails for it"
+                    log.warning("containers-not-seen", error=repr(error), consequence=what)
+                elif repr(error) != trouble:
                     log.exception("watch-failed")
                 trouble = repr(error)
             await asyncio.sleep(WATCH_EVERY_S)
@@ -262,7 +267,9 @@ class Effects:
     async def _check_release(self, check: CheckRelease) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RELEASE_ROUND_S
+        logged = ""
         while True:
+            pause_s = RELEASE_POLL_S
             try:
                 found = await self._own_faults.ride_out(
                     f"check of a release of {check.job}",
@@ -271,7 +278,9 @@ class Effects:
                     ),
                 )
             except Exception as error:
-                log.warning("release-check-failed", job=check.job, error=repr(error))
+                if repr(error) != logged:
+                    log.warning("release-check-failed", job=check.job, error=repr(error))
+                logged, pause_s = repr(error), RELEASE_AGAIN_S
                 found = ReleaseCheck(False, f"the check failed: {error!r}")
             if found.empty:
                 self._post(
@@ -280,7 +289,7 @@ class Effects:
                 return
             if loop.time() >= until_s:
                 break
-            await asyncio.sleep(RELEASE_POLL_S)
+            await asyncio.sleep(pause_s)
         self._tasks.pop(_release_key(check), None)  # the engine answers with the same check
         self._post(
             ev.ReleaseNotEmpty(check.job, check.attempt, check.generation, check.gpus, found.reason)

@@ -1,4 +1,5 @@
-"""Faults of the controller's own machine: no descriptor, no room, an I/O error.
+"""Faults of the controller's own machine (no descriptor, no room, an I/O error) and a cluster that
+does not tell its containers.
 
 Does: tells them from errors of a job, has an effect that meets one wait and try again, and moves
 the deadlines meanwhile, so that such a fault never counts as a failure of a job. State: the faults
@@ -17,6 +18,7 @@ from typing import TypeVar
 import structlog
 
 from reshape_controller.core import events as ev
+from reshape_launcher.spec import ClusterUnseen
 
 OWN = frozenset(
     {
@@ -53,6 +55,18 @@ def own_fault(error: BaseException) -> OSError | None:
     return None
 
 
+def _described(error: BaseException) -> tuple[str, str]:
+    """Return the fault behind ``error`` and its remedy; both empty if it is none of these."""
+    if isinstance(error, ClusterUnseen):
+        return f"the cluster: {error}", "see the API server; reshape doctor names the call"
+    fault = own_fault(error)
+    if fault is None:
+        return "", ""
+    where = f" ({fault.filename})" if fault.filename else ""
+    what = os.strerror(fault.errno or 0)
+    return f"this machine: {what}{where}", "free files, room or memory"
+
+
 class OwnFaults:
     """One per daemon. ``post`` gives events to the loop."""
 
@@ -85,23 +99,21 @@ class OwnFaults:
                 try:
                     return await effect()
                 except Exception as error:
-                    fault = own_fault(error)
-                    if fault is None or not wanted():
+                    fault, remedy = _described(error)
+                    if not fault or not wanted():
                         raise
-                    self._note(key, fault)
+                    self._note(key, fault, remedy)
                 await asyncio.sleep(AGAIN_S)
         finally:
             self._waiting.pop(key, None)
 
-    def _note(self, key: Hashable, fault: OSError) -> None:
+    def _note(self, key: Hashable, fault: str, remedy: str) -> None:
         now_s = self._clock()
-        what = os.strerror(fault.errno or 0)
-        where = f" ({fault.filename})" if fault.filename else ""
-        self._waiting[key] = f"this machine: {what}{where}; remedy: free files, room or memory"
+        self._waiting[key] = f"{fault}; remedy: {remedy}"
         if now_s >= self._log_at_s:
             self._log_at_s = now_s + LOG_AGAIN_S
             consequence = "no job fails for it; effects are tried again each second"
-            log.error("own-fault", error=f"{what}{where}", effect=str(key), consequence=consequence)
+            log.error("own-fault", error=fault, effect=str(key), consequence=consequence)
         if now_s >= self._moved_until_s:
             # Before the time has passed, so that no deadline comes first.
             self._moved_until_s = now_s + MOVE_S

@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 from kubernetes import client, config, stream, watch
 from kubernetes.config.config_exception import ConfigException
+from urllib3.exceptions import HTTPError
 from yaml import YAMLError
 
 from reshape_launcher.kubernetes import api_objects
-from reshape_launcher.kubernetes.api_errors import call, none_if
+from reshape_launcher.kubernetes.api_errors import call, none_if, refusal, unreached
+from reshape_launcher.kubernetes.call_pauses import CallPauses
 from reshape_launcher.kubernetes.leases import ApiLease, ApiNodeLeases
 from reshape_launcher.kubernetes.node_watch import Expired
 from reshape_launcher.kubernetes.pod import CONTAINER
@@ -85,6 +87,7 @@ class ClusterClient:
         self, api: client.ApiClient, namespace: str, lease_namespace: str = NODE_LEASE_NAMESPACE
     ) -> None:
         self._api = api
+        self._pauses = CallPauses()
         self._lease_namespace = lease_namespace
         self._node_leases = ApiNodeLeases(api, lease_namespace)
         self._core = client.CoreV1Api(api)
@@ -96,15 +99,21 @@ class ClusterClient:
         """Address of the API server."""
         return str(self._api.configuration.host)
 
+    def problem(self) -> str:
+        """Return which call fails now, and why; empty if none fails."""
+        found = self._pauses.problem()
+        return f"the Kubernetes API server ({self.server}): {found}" if found else ""
+
     def lease(self, name: str) -> ApiLease:
         """Return a lease of the namespace, without a call to the server."""
         return ApiLease(self._api, self._namespace, name)
 
     def node_leases(self) -> tuple[NodeLease, ...]:
-        return self._node_leases.all()
+        return self._pauses.run("Leases of nodes cannot be listed", self._node_leases.all)
 
     def write_node_lease(self, lease: NodeLease) -> NodeLease | None:
-        return self._node_leases.write(lease)
+        what = f"the Lease of node {lease.node} cannot be written"
+        return self._pauses.run(what, lambda: self._node_leases.write(lease))
 
     def close(self) -> None:
         self._api.rest_client.pool_manager.clear()
@@ -113,7 +122,7 @@ class ClusterClient:
         name = manifest["metadata"]["name"]
         made = none_if(
             ALREADY_EXISTS,
-            lambda: _call(
+            lambda: self._call(
                 f"job {name} cannot be created",
                 self._batch.create_namespaced_job,
                 self._namespace,
@@ -122,7 +131,7 @@ class ClusterClient:
         )
         if made is None:
             what = f"job {name} cannot be read"
-            made = _call(what, self._batch.read_namespaced_job, name, self._namespace)
+            made = self._call(what, self._batch.read_namespaced_job, name, self._namespace)
         return api_objects.created_job_of(made)
 
     def create_secret(self, manifest: Manifest) -> None:
@@ -137,7 +146,7 @@ class ClusterClient:
     def patch_job(self, name: str, changes: Manifest) -> bool:
         patched = none_if(
             NOT_FOUND,
-            lambda: _call(
+            lambda: self._call(
                 f"job {name} cannot be changed",
                 self._batch.patch_namespaced_job,
                 name,
@@ -153,7 +162,9 @@ class ClusterClient:
         what = f"job {name} cannot be deleted"
         none_if(
             NOT_FOUND,
-            lambda: _call(what, delete, name, self._namespace, propagation_policy="Background"),
+            lambda: self._call(
+                what, delete, name, self._namespace, propagation_policy="Background"
+            ),
         )
 
     def delete_pod(self, name: str, grace_s: int) -> None:
@@ -161,7 +172,7 @@ class ClusterClient:
         what = f"pod {name} cannot be deleted"
         none_if(
             NOT_FOUND,
-            lambda: _call(what, delete, name, self._namespace, grace_period_seconds=grace_s),
+            lambda: self._call(what, delete, name, self._namespace, grace_period_seconds=grace_s),
         )
 
     def jobs(self, selector: str) -> tuple[JobInfo, ...]:
@@ -177,7 +188,7 @@ class ClusterClient:
         wanted = f"involvedObject.kind={kind},involvedObject.name={name}"
         listing, what = self._core.list_namespaced_event, "events cannot be listed"
         return api_objects.warning(
-            _call(what, listing, self._namespace, field_selector=wanted).items
+            self._call(what, listing, self._namespace, field_selector=wanted).items
         )
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
@@ -185,15 +196,18 @@ class ClusterClient:
 
     def list_nodes(self, selector: str) -> tuple[tuple[Node, ...], str]:
         """Return all nodes with these labels, and the version of this list."""
-        found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)
+        found = self._call("nodes cannot be listed", self._core.list_node, label_selector=selector)
         nodes = tuple(api_objects.node_of(item) for item in found.items)
         return nodes, str(found.metadata.resource_version)
 
-    def node_changes(self, selector: str, version: str) -> Iterator[tuple[str, Node, str]]:
+    def node_changes(
+        self, selector: str, version: str, watch_s: int = WATCH_S
+    ) -> Iterator[tuple[str, Node, str]]:
         """Yield the changes of nodes since ``version``, as ``NodeSource`` says."""
+        what = "nodes cannot be watched"
         own = client.CoreV1Api(client.ApiClient(self._api.configuration))
         options = {"label_selector": selector, "resource_version": version}
-        limits = {"timeout_seconds": WATCH_S, "_request_timeout": (CALL_S, WATCH_S + CALL_S)}
+        limits = {"timeout_seconds": watch_s, "_request_timeout": (CALL_S, watch_s + CALL_S)}
         try:
             for event in watch.Watch().stream(
                 own.list_node, allow_watch_bookmarks=True, **options, **limits
@@ -205,15 +219,16 @@ class ClusterClient:
         except client.ApiException as error:
             if error.status == GONE:
                 raise Expired from None
-            what = "nodes cannot be watched"
-            raise KubernetesError(what, int(error.status or 0), str(error.reason)) from None
+            raise refusal(what, error) from None
+        except (HTTPError, OSError) as error:
+            raise unreached(what, error) from None
         finally:
             own.api_client.rest_client.pool_manager.clear()
 
     def claim(self, name: str) -> ClaimInfo | None:
         read = self._core.read_namespaced_persistent_volume_claim
         what = f"claim {name} cannot be read"
-        found = none_if(NOT_FOUND, lambda: _call(what, read, name, self._namespace))
+        found = none_if(NOT_FOUND, lambda: self._call(what, read, name, self._namespace))
         return None if found is None else api_objects.claim_of(found)
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
@@ -228,12 +243,12 @@ class ClusterClient:
         """True if the cluster has a runtime class of this name."""
         read = client.NodeV1Api(self._api).read_runtime_class
         what = f"runtime class {name} cannot be read"
-        return none_if(NOT_FOUND, lambda: _call(what, read, name)) is not None
+        return none_if(NOT_FOUND, lambda: self._call(what, read, name)) is not None
 
     def version(self) -> str:
         """Return the version of the API server."""
         what = "the API server cannot be used"
-        return str(_call(what, client.VersionApi(self._api).get_code).git_version)
+        return str(self._call(what, client.VersionApi(self._api).get_code).git_version)
 
     def may(self, right: Right) -> bool:
         """True if these credentials have the right."""
@@ -247,13 +262,13 @@ class ClusterClient:
         }
         review = {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}}
         ask = client.AuthorizationV1Api(self._api).create_self_subject_access_review
-        return bool(_call("rights cannot be checked", ask, review).status.allowed)
+        return bool(self._call("rights cannot be checked", ask, review).status.allowed)
 
     def dry_run_job(self, manifest: Manifest) -> tuple[str, ...]:
         """Create a Job as a dry run, and return the warnings of the API server."""
         create = self._batch.create_namespaced_job_with_http_info
         what = "a Job would be refused"
-        _, _, found = _call(what, create, self._namespace, manifest, dry_run="All")
+        _, _, found = self._call(what, create, self._namespace, manifest, dry_run="All")
         headers = {key.lower(): value for key, value in dict(found or {}).items()}
         return tuple(_WARNING.findall(headers.get("warning", "")))
 
@@ -289,15 +304,19 @@ class ClusterClient:
             )
         return output
 
+    def _call(self, what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Return the result of a call, or of its failure before while it has a pause."""
+        return self._pauses.run(what, lambda: _call(what, ask, *arguments, **options))
+
     def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
         what = f"{kind} {manifest['metadata']['name']} cannot be created"
-        none_if(ALREADY_EXISTS, lambda: _call(what, create, self._namespace, manifest))
+        none_if(ALREADY_EXISTS, lambda: self._call(what, create, self._namespace, manifest))
 
     def _all(self, kind: str, listing: Callable[..., Any], selector: str) -> list[Any]:
         items: list[Any] = []
         going_on: str | None = None
         while True:
-            page = _call(
+            page = self._call(
                 f"{kind} cannot be listed",
                 listing,
                 self._namespace,

@@ -24,6 +24,7 @@ from reshape_launcher.kubernetes import (
     naming,
     pod,
     pod_status,
+    server_version,
     sidecar_archive,
     validation,
     volume_affinity,
@@ -44,6 +45,7 @@ from reshape_launcher.kubernetes.values import (
 )
 from reshape_launcher.spec import (
     ClusterAway,
+    ClusterUnseen,
     ContainerStatus,
     HostSeen,
     LaunchError,
@@ -62,6 +64,7 @@ GRACE_MIN_S = 1
 AWAY_POLL_S = 2.0
 AWAY_WAIT_S = 300.0
 """Longest time that a launch waits for an API server that does not answer. Then: LaunchError."""
+VERSION_EVERY_S = 600.0
 READERS_MAX = 4
 WRITERS_MAX = 16
 REMOVED = "removed by the controller"
@@ -91,6 +94,8 @@ class KubernetesLauncher:
         self._devices = devices
         self._archive: sidecar_archive.Archive | None = None
         self._monotonic_s = monotonic_s
+        self._version, self._version_at_s = "", 0.0
+        """Version of the API server, and when it is asked for the next time."""
         self._leases: NodeLeases | None = None
         """None: every node may be used."""
         self._trouble_timer = TroubleTimer(monotonic_s)
@@ -133,7 +138,7 @@ class KubernetesLauncher:
     ) -> ReleaseCheck:
         """Check in the container that nothing of ``attempt`` up to ``generation`` is alive.
 
-        Raises OSError while that cannot be found out.
+        Raises OSError while that cannot be found out: ClusterUnseen if no pod can be listed.
         """
         return await _in_pool(self._readers, self._check_release, job, attempt, generation, devices)
 
@@ -154,6 +159,15 @@ class KubernetesLauncher:
         does not answer. Raises OSError.
         """
         return await _in_pool(self._readers, self._release, host)
+
+    def problem(self) -> str:
+        """Return why calls to the API server fail now, or its version is too old; empty if neither.
+
+        Makes no call.
+        """
+        watch = self._watched.problem() if self._watched is not None else ""
+        found = (self._cluster.problem() or watch, server_version.problem(self._version))
+        return "; ".join(text for text in found if text)
 
     def close(self) -> None:
         """End the threads and connections; nothing in the cluster changes."""
@@ -245,7 +259,13 @@ class KubernetesLauncher:
     def _check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
-        for seen in self._pods(job, attempt):
+        try:
+            pods = self._pods(job, attempt)
+        except KubernetesError as trouble:
+            if trouble.away:
+                raise ClusterUnseen(str(trouble)) from trouble
+            raise
+        for seen in pods:
             if seen.over:
                 continue
             try:
@@ -279,6 +299,9 @@ class KubernetesLauncher:
             raise KubernetesError(f"pod {seen.name}", 0, f"bad answer {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
+        if self._monotonic_s() >= self._version_at_s:
+            self._version = self._cluster.version()
+            self._version_at_s = self._monotonic_s() + VERSION_EVERY_S
         nodes = self._nodes()
         others: dict[str, str] = {}
         if self._leases is not None:

@@ -1,21 +1,27 @@
 """The nodes of a cluster, kept by a watch: one list, and then only what changes.
 
-Does: list the nodes once, follow their changes in a thread, and list them again after each error,
-with growing pauses. Never: answer with nodes while the API server cannot be followed; then each
-call raises the reason.
+Does: list the nodes once, follow their changes in a thread, and list them again after each error.
+If watches end at once, it goes on by lists, with growing pauses. Never: answer with nodes after a
+list that failed; then each call raises the reason.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
 from reshape_launcher.kubernetes.values import KubernetesError, Node
 
 PAUSE_MIN_S = 1.0
-PAUSE_MAX_S = 30.0
+PAUSE_MAX_S = 10.0
 """Shortest and longest pause after an error, which each further error doubles."""
+SHORT_S = 1.0
+"""A watch that ends within this time is an error: to go on from it would be a busy loop."""
+STEADY_S = 5.0
+"""A watch that has lasted for this time is no problem."""
 
 
 class Expired(Exception):
@@ -45,6 +51,11 @@ class NodeWatch:
         self._starting, self._lock = threading.Lock(), threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._error: KubernetesError | None = None
+        """Why the newest list failed; None if it did not."""
+        self._short = ""
+        """Why watches end at once; empty if the newest ones lasted."""
+        self._since_s = math.inf
+        """Begin of the present watch."""
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -59,8 +70,14 @@ class NodeWatch:
                 self._thread.start()
         with self._lock:
             if self._error is not None:
-                raise self._error
+                raise self._error.copy()
             return tuple(self._nodes[name] for name in sorted(self._nodes))
+
+    def problem(self) -> str:
+        """Return why the nodes cannot be followed by a watch; empty if they can."""
+        with self._lock:
+            steady = time.monotonic() - self._since_s >= STEADY_S
+            return "" if steady else self._short
 
     def close(self) -> None:
         """End the watch at its next change or end; the thread ends with the process at last."""
@@ -74,21 +91,45 @@ class NodeWatch:
         return version
 
     def _follow(self, version: str) -> None:
-        pause_s = PAUSE_MIN_S
+        failures = 0
         while not self._closed.is_set():
+            begin_s = time.monotonic()
+            error: KubernetesError | None = None
             try:
                 version = version or self._list()
-                version = self._take_changes(version)
-                pause_s = PAUSE_MIN_S
-            except Expired:
-                version = ""
-            except Exception as error:
+            except Exception as failed:
                 # Not a node is told until a new list has worked.
                 with self._lock:
-                    self._error = _as_trouble(error)
-                version = ""
-                self._closed.wait(pause_s)
-                pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+                    self._error = error = _as_trouble(failed)
+            else:
+                version, error = self._watch(version)
+            steady = error is None or time.monotonic() - begin_s >= STEADY_S
+            failures = 0 if steady else failures + 1
+            with self._lock:
+                again = error is not None and failures < 2 and self._error is None
+                self._short = "" if error is None or failures < 2 else str(error)
+            if error is not None and not again:
+                pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(max(0, failures - 1), 8))
+                self._closed.wait(max(pause_s, error.retry_after_s))
+
+    def _watch(self, version: str) -> tuple[str, KubernetesError | None]:
+        """Follow changes until the watch ends; return the version from which another goes on
+        (empty: after a new list), and why it ended too early, if it did."""
+        begin_s = time.monotonic()
+        with self._lock:
+            self._since_s = begin_s
+        error: KubernetesError | None = None
+        try:
+            version = self._take_changes(version)
+        except Exception as failed:
+            version, error = "", _as_trouble(failed)
+        lasted_s = time.monotonic() - begin_s
+        if error is None and lasted_s < SHORT_S and not self._closed.is_set():
+            what = f"the connection ended after {lasted_s:.1f} s"
+            version, error = "", KubernetesError("nodes cannot be watched", 0, what)
+        with self._lock:
+            self._since_s = math.inf
+        return version, error
 
     def _take_changes(self, version: str) -> str:
         for kind, node, newer in self._source.node_changes(self._selector, version):
@@ -104,6 +145,10 @@ class NodeWatch:
 
 
 def _as_trouble(error: Exception) -> KubernetesError:
+    if isinstance(error, Expired):
+        return KubernetesError(
+            "nodes cannot be watched", 410, "the server forgets versions at once"
+        )
     if isinstance(error, KubernetesError):
         return error
     return KubernetesError("nodes cannot be watched", 0, repr(error))

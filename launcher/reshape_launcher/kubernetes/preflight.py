@@ -11,9 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from reshape_launcher.kubernetes import manifests, pod, pod_check, sidecar_archive, volume_affinity
+from reshape_launcher.kubernetes import (
+    manifests,
+    pod,
+    pod_check,
+    server_version,
+    sidecar_archive,
+    volume_affinity,
+)
 from reshape_launcher.kubernetes.finding import Finding
 from reshape_launcher.kubernetes.gpus import PodDevices
+from reshape_launcher.kubernetes.node_watch import Expired
 from reshape_launcher.kubernetes.pod_mounts import CHECKPOINTS, Mounts
 from reshape_launcher.kubernetes.rights import RIGHTS
 from reshape_launcher.kubernetes.settings import PodSettings
@@ -26,6 +34,9 @@ if TYPE_CHECKING:
 PROBES_S = 60.0
 PROBES_POLL_S = 0.5
 """Time limit of all probes together; a finding names each node without an answer."""
+WATCH_TRY_S = 2
+"""How long a watch is tried."""
+OLDEST_TEXT = ".".join(map(str, server_version.OLDEST))
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
@@ -39,12 +50,15 @@ def findings(
     try:
         version = cluster.version()
     except KubernetesError as trouble:
-        remedy = "check the kubeconfig with: kubectl version"
-        yield Finding("API server", False, str(trouble), remedy)
+        yield Finding("API server", False, _told(trouble), _remedy(trouble))
         return
-    yield Finding("API server", True, f"{cluster.server} ({version})")
+    old = server_version.problem(version)
+    upgrade = f"upgrade the cluster to Kubernetes {OLDEST_TEXT} or newer" if old else ""
+    detail = f"{cluster.server} ({version})"
+    yield Finding("API server", not old, f"{detail}: {old}" if old else detail, upgrade)
     yield from _or_failure("rights", lambda: _rights(cluster, settings))
     yield from _or_failure("nodes", lambda: _nodes(cluster, settings))
+    yield from _or_failure("watch", lambda: _watch(cluster, settings))
     yield from _or_failure("GPUs", lambda: _gpus(cluster, settings, devices))
     yield from _or_failure("node leases", lambda: _holders(cluster, settings))
     yield from _or_failure("claims", lambda: _claims(cluster, settings))
@@ -58,7 +72,23 @@ def _or_failure(check: str, question: Callable[[], Iterator[Finding]]) -> Iterat
     try:
         yield from list(question())
     except KubernetesError as trouble:
-        yield Finding(check, False, str(trouble), "see the API server's own message")
+        yield Finding(check, False, _told(trouble), _remedy(trouble))
+
+
+def _told(trouble: KubernetesError) -> str:
+    return f"{trouble} (HTTP {trouble.status})" if trouble.status else str(trouble)
+
+
+def _remedy(trouble: KubernetesError) -> str:
+    """Return what to do about a call that failed."""
+    if trouble.status == 429:
+        account = "kubectl get flowschema, prioritylevelconfiguration"
+        return f"the API server turns calls away: raise the limits of this account ({account})"
+    if trouble.status == 0 or trouble.status == 401:
+        return "check the address and the credentials with: kubectl version"
+    if trouble.status >= 500:
+        return "the API server fails: look at its log, at etcd, and at webhooks; then try again"
+    return "see the API server's own message"
 
 
 def _rights(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
@@ -79,6 +109,25 @@ def _nodes(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
     detail = f"{len(ready)} of {len(nodes)} ready" + (f", of those with {wanted}" if wanted else "")
     look = "see: kubectl get nodes" + (f" -l {wanted}" if wanted else "")
     yield Finding("nodes", bool(ready), detail, "" if ready else look)
+
+
+def _watch(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
+    """Yield whether a watch of nodes stays open; a proxy on the way may end it at once."""
+    _, version = cluster.list_nodes(settings.node_selector)
+    begin_s = time.monotonic()
+    try:
+        for _ in cluster.node_changes(settings.node_selector, version, WATCH_TRY_S):
+            pass
+        error = ""
+    except (KubernetesError, Expired) as failed:
+        error = str(failed) or "the API server forgets versions at once"
+    lasted_s = time.monotonic() - begin_s
+    if not error and lasted_s < WATCH_TRY_S / 2:
+        error = f"a watch of nodes ended after {lasted_s:.1f} s instead of {WATCH_TRY_S} s"
+    remedy = "" if not error else "let proxies before the API server keep connections for 70 s"
+    yield Finding(
+        "watch", not error, error or f"a watch of nodes stays open ({WATCH_TRY_S} s)", remedy
+    )
 
 
 def _gpus(cluster: ClusterClient, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:

@@ -23,13 +23,22 @@ class KubernetesError(OSError):
     """The API server refused a call or was not reached.
 
     ``status`` is the HTTP status, 0 if the server was not reached; ``reason`` is the API's own
-    word.
+    word; ``retry_after_s`` is the time for which the server wants no repeat of the call.
     """
 
-    def __init__(self, what: str, status: int, message: str, reason: str = "") -> None:
+    def __init__(
+        self, what: str, status: int, message: str, reason: str = "", retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(f"{what}: {message}")
+        self.what, self.message = what, message
         self.status = status
         self.reason = reason
+        self.retry_after_s = retry_after_s
+
+    def copy(self) -> KubernetesError:
+        """Return the same error, to be raised in another place."""
+        values = (self.what, self.status, self.message, self.reason, self.retry_after_s)
+        return KubernetesError(*values)
 
     @property
     def lasting(self) -> bool:
@@ -180,6 +189,12 @@ class ClusterApi(LeaseApi, Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+    def problem(self) -> str:
+        """Return which call fails now, and why; empty if none fails. Makes no call."""
+
+    def version(self) -> str:
+        """Return the version of the API server."""
 
     def create_job(self, manifest: Manifest) -> CreatedJob:
         """Create the Job, or find it by its name."""

@@ -49,6 +49,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(node_watch, "PAUSE_MIN_S", 0.01)
+    monkeypatch.setattr(node_watch, "SHORT_S", 0.0)
     made = Server()
     yield made
     made.changes.put(None)
@@ -127,6 +128,23 @@ def test_a_server_that_refuses_is_asked_less_and_less_often(
     server.changes.put(ConnectionResetError("cut"))
     time.sleep(1.0)
     assert server.lists <= 6, "no busy loop"
+    watch.close()
+
+
+def test_watches_that_end_at_once_become_lists_with_growing_pauses(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_watch, "PAUSE_MIN_S", 0.1)
+    monkeypatch.setattr(node_watch, "SHORT_S", 1.0)
+    watch = NodeWatch(server, "")
+    watch.nodes()
+    server.nodes = (FIRST, SECOND)
+    for _ in range(100):
+        server.changes.put(None)
+    until(lambda: watch.nodes() == (FIRST, SECOND))
+    time.sleep(1.0)
+    assert server.lists <= 8, "no busy loop"
+    assert "ended after 0.0 s" in watch.problem()
     watch.close()
 
 

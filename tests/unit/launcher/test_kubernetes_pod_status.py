@@ -12,8 +12,8 @@ import pytest
 from reshape_launcher.kubernetes import pod
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.kubernetes.values import Node, Taint
-from reshape_launcher.spec import ContainerStatus, LaunchError
+from reshape_launcher.kubernetes.values import KubernetesError, Node, Taint
+from reshape_launcher.spec import ClusterUnseen, ContainerStatus, LaunchError
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.pod_launches import NAME, Clock, launch, one
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
@@ -220,6 +220,23 @@ def test_a_release_is_looked_at_inside_the_container(
         check()
     cluster.be(NAME, phase="Failed")
     assert check() == (True, ""), "nothing runs in a container that has ended"
+
+
+def test_a_release_waits_for_lists_of_pods_and_fails_for_a_container_that_does_not_answer(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    look = ("j", 1, 3, ("sim-node1-0",))
+    for status in (0, 429, 500):
+        cluster.refuse = {"pods": status}
+        with pytest.raises(ClusterUnseen, match="refused by the test"):
+            asyncio.run(launcher.check_release(*look))
+    cluster.refuse = {"pods": 403}
+    with pytest.raises(KubernetesError):
+        asyncio.run(launcher.check_release(*look))
+    cluster.refuse = {"run_in": 500}
+    with pytest.raises(KubernetesError):  # its node may be gone for good
+        asyncio.run(launcher.check_release(SPEC.job, *look[1:]))
 
 
 def test_logs_are_read_where_this_machine_has_the_storage(

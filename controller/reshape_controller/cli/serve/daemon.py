@@ -103,7 +103,7 @@ class Daemon:
             self._effects.log_folder,
             self._hub.observed,
             self._effects.trouble,
-            lambda: self._effects.own_fault,
+            lambda: tuple(filter(None, (self._effects.own_fault, backend.problem()))),
         )
         self._stop = asyncio.Event()
 

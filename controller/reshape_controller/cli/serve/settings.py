@@ -49,6 +49,8 @@ class Backend:
     """What holds the processes of attempts; it may block for a moment."""
     isolation: Callable[[], str] = lambda: ""
     """What jobs may do on this machine, in words; it may block for a moment."""
+    problem: Callable[[], str] = lambda: ""
+    """Why calls to the cluster fail now; empty if they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ class DaemonSettings:
             cluster = self.kubernetes.launcher()
             url = self.kubernetes.sidecar_url
             names = frozenset({urlsplit(url).hostname or "", self.kubernetes.sidecar_address})
-            return Backend("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names)
+            return Backend(
+                *("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names),
+                problem=cluster.problem,
+            )
         environment = job_environment.allowed(os.environ, self.job_environment)
         local = LocalLauncher(self.home.jobs, environment, self.home.folder)
         launcher: Launcher = local
