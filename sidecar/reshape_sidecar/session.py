@@ -41,6 +41,8 @@ from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.target import TargetJudge
+from reshape_sidecar.ranks import boundary
+from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.wire import LEVEL_ABILITIES, LEVEL_EVALUATIONS, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
@@ -63,15 +65,15 @@ class Session:
     ) -> None:
         self._settings = settings
         self._stop = Stop(settings.keep_running)
-        self._recording = recording.from_environment(self._stop)
+        self._recording = recording.from_environment(self._stop, settings.chief)
         self._reporter = ProgressReporter(
-            ReportSender(settings.socket),
+            ReportSender(settings.socket if settings.rank == 0 else None),
             settings.generation,
             settings.spawned_at_s,
             self._saves if settings.report_level >= LEVEL_ABILITIES else None,
         )
         self._pacer = device_truth.pacer_of(
-            settings.device_truth if settings.simulated else None,
+            settings.device_truth if settings.simulated and settings.rank == 0 else None,
             settings.job_type,
             settings.name,
             len(settings.devices) * settings.workers,
@@ -83,6 +85,7 @@ class Session:
         self._barrier: SaveBarrier | None = None
         if settings.workers > 1:
             self._barrier = SaveBarrier(settings, self._reporter, self._stop)
+        self._ranks = boundary.of(settings)
         self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
         self._newest: PublishedCheckpoint | None = None
         self._interval = SaveInterval(time.monotonic())
@@ -96,7 +99,7 @@ class Session:
         """Length in steps: the record's, or else the program's; the steps done once the target
         accuracy is reached."""
         if settings.checkpoints is not None:
-            if settings.worker == 0:
+            if settings.chief:
                 checkpoints.claim(settings.checkpoints, settings.attempt, settings.job)
             else:
                 save_barrier.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
@@ -107,6 +110,8 @@ class Session:
             self._target.restore(_saved_target(self._newest.path))
             if self.target_reached:
                 self.total_steps = self.step
+        if self._ranks is not None:
+            self._ranks.take_part(self.step)
         self._stop.answered_by_loop = True
         self._stop.install()
         self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
@@ -161,8 +166,16 @@ class Session:
         return reached
 
     def should_stop(self) -> bool:
-        """Return whether the loop shall save and leave."""
-        return self._stop.requested()
+        """Return whether the loop shall save and leave.
+
+        With ``processes: per-gpu`` every process calls it after each step, and all get the same
+        answer after the same step.
+        """
+        if self._ranks is None:
+            return self._stop.requested()
+        if self._stop.requested():
+            self._ranks.ask_to_stop()
+        return self._ranks.stops_after(self.step)
 
     def step_done(
         self,
@@ -178,6 +191,8 @@ class Session:
         On a request to leave it saves and ends the process. Without ``write`` it does not save:
         then check ``should_stop``, and call ``save`` and ``leave``.
         """
+        if self._ranks is not None:
+            self._ranks.check_joined()
         self.step += steps
         self.epoch = self.epoch if epoch is None else epoch
         if self._pacer is not None:
@@ -187,6 +202,8 @@ class Session:
         self._report(now_s, steps, loss, accuracy)
         if write is not None and self._barrier is not None:
             self._save_with_all(self._barrier, write, now_s)
+        elif write is not None and self._ranks is not None:
+            self._save_with_ranks(self._ranks, write, now_s)
         elif write is not None:
             leave_due = self.should_stop() and now_s >= self._retry_at_s
             if leave_due or self._interval.due(now_s):
@@ -217,6 +234,8 @@ class Session:
             raise CheckpointError(
                 f"{what}. After a restart it goes on from the previous checkpoint."
             )
+        if self._ranks is not None:
+            self._ranks.finish()
         self._reporter.update(step=self.step, epoch=self.epoch)
         self._reporter.phase(HookPhase.FINISHED)
         self._reporter.flush()
@@ -250,6 +269,18 @@ class Session:
         if self._pacer is not None:
             self._pacer.pause(time.monotonic() - now_s)
 
+    def _save_with_ranks(self, ranks: RankBoundary, write: Write, now_s: float) -> None:
+        """Save on rank 0: before all ranks stop, or because a save is due; the others need not."""
+        if self.should_stop():
+            if not ranks.chief:
+                ranks.wait_for_save(self.step)
+            elif self.save(write):
+                self.leave()
+            else:
+                ranks.save_failed(self.step)
+        elif ranks.chief and self._interval.due(now_s):
+            self.save(write)
+
     def _report(self, now_s: float, steps: int, loss: float | None, accuracy: float | None) -> None:
         if self._first:
             self._reporter.phase_ended("first_step_s")
@@ -266,7 +297,7 @@ class Session:
         """Publish; return the disk's error, or None if it is published or need not be here."""
         if self._settings.checkpoints is None:
             return None
-        if self._settings.worker > 0:
+        if not self._settings.chief:
             _write_and_discard(write)  # only the chief publishes
             return None
         began_s, written = time.monotonic(), False
@@ -305,7 +336,7 @@ class Session:
             self._pacer.pause(took_s)
         self._reporter.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
         self._reporter.save_ended(took_s)
-        if not self.should_stop():
+        if not self._stop.requested():
             self._reporter.phase(HookPhase.TRAINING)
         return None
 

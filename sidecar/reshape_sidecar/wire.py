@@ -101,6 +101,14 @@ class Shortcut(StrEnum):
     OFF = "off"
 
 
+class Processes(StrEnum):
+    """How many training processes the SideCar starts in a container."""
+
+    ONE = "one"
+    PER_GPU = "per-gpu"
+    """One for each GPU, with the variables by which PyTorch finds the others."""
+
+
 class StandbyState(StrEnum):
     """State of the process that forks training processes (the zygote)."""
 

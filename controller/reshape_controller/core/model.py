@@ -26,6 +26,7 @@ from reshape_sidecar.wire import (
     Mode,
     Observed,
     OnSaveTimeout,
+    Processes,
     Progress,
     Saves,
     Shortcut,
@@ -120,6 +121,8 @@ class JobSpec:
     """Whether the next process may be prepared while the one before trains."""
     uid: int | None = None
     """Unix user id of its processes, from its owner's token; None: the daemon's own."""
+    processes: Processes = Processes.ONE
+    """How many training processes the SideCar starts in its container."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def launch_spec(
         standby=_both(settings.standby, spec.standby),
         overlap=_both(settings.overlap, spec.overlap),
         uid=spec.uid,
+        processes=spec.processes,
     )
 
 

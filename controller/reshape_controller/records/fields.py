@@ -18,7 +18,7 @@ from reshape_controller.core.model import MIN_RUNTIME_S, Framework, ReshapeIf
 from reshape_controller.records import limits
 from reshape_controller.records.command import split_command
 from reshape_controller.records.memory import memory_bytes
-from reshape_sidecar.wire import OnSaveTimeout, Shortcut
+from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
 
 Text = Annotated[str, Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX)]
 Label = Annotated[
@@ -180,6 +180,13 @@ class RecordFields(BaseModel):
         le=limits.WORKERS_MAX,
         description="workers that share the GPUs equally; must divide each of `optional_gpus`",
         examples=[1],
+    )
+    processes: Annotated[Processes, Field(strict=False)] | None = Field(
+        Processes.ONE,
+        description="with `framework: pytorch`: `one` process for each worker, which starts others"
+        " itself if it needs them; `per-gpu`: the SideCar starts a process of the command for each"
+        " GPU, as `torchrun` does",
+        examples=["one"],
     )
     code: Text | None = Field(
         None,

@@ -26,7 +26,7 @@ from reshape_controller.records.errors import RecordInvalid, printable, shown
 from reshape_controller.records.fields import NESTED, RETRIES, Handover, RecordFields
 from reshape_controller.records.locations import is_local, resolved
 from reshape_controller.records.text import load_json, load_yaml
-from reshape_sidecar.wire import OnSaveTimeout, Shortcut
+from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
 
 
 def parse_record(value: object, *, folder: Path | None = None, looks: bool = False) -> JobSpec:
@@ -166,4 +166,5 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         min_runtime_s=MIN_RUNTIME_S if fields.min_runtime_s is None else fields.min_runtime_s,
         standby=handover.standby or Shortcut.AUTO,
         overlap=handover.overlap or Shortcut.AUTO,
+        processes=fields.processes or Processes.ONE,
     )

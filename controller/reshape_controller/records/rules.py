@@ -10,15 +10,18 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape_controller.core.model import FieldError, Host, JobSpec
+from reshape_controller.core.model import FieldError, Framework, Host, JobSpec
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.locations import is_local
 from reshape_sidecar.contract import RESERVED_PREFIXES
+from reshape_sidecar.wire import Processes
 
 LENGTHS = ("epochs", "steps", "target_accuracy")
 FALLING = ("loss", "error")
 """Ends of the names of metrics that fall while a model learns."""
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
+"""Programs and modules that start one process per GPU themselves."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -32,6 +35,7 @@ def broken(
     yield from _required(fields, bad)
     yield from _sizes(fields)
     yield from _lengths(fields, bad, given)
+    yield from _processes(fields)
     yield from _texts(fields)
     yield from _env(fields)
 
@@ -125,6 +129,31 @@ def _sizes(fields: RecordFields) -> Iterator[FieldError]:
             "workers",
             f"{workers} workers cannot share {_these(odd)} GPUs equally",
             "choose optional numbers of GPUs that divide by the number of workers",
+        )
+
+
+def _processes(fields: RecordFields) -> Iterator[FieldError]:
+    if fields.processes is not Processes.PER_GPU:
+        return
+    if fields.framework is not Framework.PYTORCH:
+        framework = (fields.framework or Framework.KERAS).value
+        yield FieldError(
+            "processes",
+            f"per-gpu is for framework pytorch, and this record's is {framework}",
+            "write framework: pytorch, or leave processes out",
+        )
+    if (fields.workers or 1) > 1:
+        yield FieldError(
+            "processes",
+            f"per-gpu starts all processes in one container, and workers is {fields.workers}",
+            "leave workers out, or leave processes out",
+        )
+    launchers = [word for word in fields.command or () if Path(word).name in LAUNCHERS]
+    if launchers:
+        yield FieldError(
+            "processes",
+            f"per-gpu starts the processes itself, and the command does so with {launchers[0]}",
+            "write python before the script instead, as in python train.py",
         )
 
 

@@ -25,6 +25,7 @@ def record_schema() -> dict[str, Any]:
     properties["on_save_timeout"] = _choice(
         properties["on_save_timeout"], resources["OnSaveTimeout"]
     )
+    properties["processes"] = _choice(properties["processes"], resources["Processes"])
     properties["reshape_if"] = _choice(properties["reshape_if"], resources["ReshapeIf"])
     for name, entry in properties.items():
         _tidy(entry)

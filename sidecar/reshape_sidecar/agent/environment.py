@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from reshape_sidecar import contract
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 from reshape_sidecar.hook.import_world import read_by_imports
-from reshape_sidecar.wire import WIRE_LEVEL
+from reshape_sidecar.wire import WIRE_LEVEL, Processes
 
 ZYGOTE = "zygote.py"
 HOOKED_FRAMEWORKS = ("keras", "tensorflow")
@@ -36,8 +37,22 @@ def hook_path() -> Path:
     return Path(__file__).resolve().parents[1] / "hook" / "run.py"
 
 
+def ranks_path() -> Path:
+    """Return the program that starts one process per GPU."""
+    return Path(__file__).resolve().parents[1] / "ranks" / "run.py"
+
+
 def command(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
-    """Return the argument list to execute, with the hook if the framework has one."""
+    """Return the argument list to execute; with ``per-gpu`` that of the parent of the ranks."""
+    words = program(spec, hook)
+    if spec.processes is not Processes.PER_GPU:
+        return words
+    interpreter = words[0] if words and _is_interpreter(words[0]) else sys.executable
+    return (interpreter, "-I", str(ranks_path()), *words)
+
+
+def program(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
+    """Return the record's command, filled in, with the hook if the framework has one."""
     words = [_filled(word, spec) for word in spec.command]
     if words and _is_interpreter(words[0]):
         if spec.framework in HOOKED_FRAMEWORKS:
@@ -69,6 +84,8 @@ def zygote_command(spec: AttemptSpec) -> tuple[str, ...] | None:
     the zygote's place.
     """
     words = spec.command
+    if spec.processes is Processes.PER_GPU:
+        return None  # a fork would be one process
     is_pytorch = spec.framework == PYTORCH and bool(words) and _is_interpreter(words[0])
     index = hook_index(words) if hooked(spec) or is_pytorch else None
     if index is None:

@@ -79,7 +79,7 @@ def _code_fault(spec: AttemptSpec) -> str | None:
 def _program_fault(spec: AttemptSpec, env: Mapping[str, str]) -> str | None:
     if not spec.command:
         return "the command is empty; set `command` in the job record"
-    word = environment.command(spec)[0]
+    word = environment.program(spec)[0]
     if "/" in word:
         path = Path(spec.code, word)
         exists = path.is_file() and os.access(path, os.X_OK)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from reshape_sidecar import codec, state_files
-from reshape_sidecar.wire import Shortcut
+from reshape_sidecar.wire import Processes, Shortcut
 
 SPEC_FILE = "spec.json"
 TOKEN_FILE = "token"
@@ -66,6 +66,7 @@ class AttemptSpec:
     """Whether a zygote may start training processes."""
     overlap: Shortcut = Shortcut.AUTO
     """Whether a successor may be prepared while its predecessor trains."""
+    processes: Processes = Processes.ONE
 
     @property
     def may_overlap(self) -> bool:

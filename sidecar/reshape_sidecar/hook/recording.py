@@ -57,8 +57,10 @@ class Recording:
         self._file.flush()  # the process may end without closing its files
 
 
-def from_environment(stop: Stop) -> Recording:
-    """Return the recording that the environment asks for."""
+def from_environment(stop: Stop, chief: bool = True) -> Recording:
+    """Return the recording that the environment asks for; only a chief records."""
+    if not chief:
+        return Recording(None, None, stop)
     path, after = os.environ.get(ENV_RECORDING), os.environ.get(ENV_STOP_AFTER)
     return Recording(Path(path) if path else None, int(after) if after else None, stop)
 

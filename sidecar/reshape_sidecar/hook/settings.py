@@ -39,11 +39,20 @@ class HookSettings:
     worker: int = 0
     workers: int = 1
     meeting: Path | None = None
+    rank: int = 0
+    ranks: int = 1
+    rank_page: Path | None = None
+    """File that the ranks of this container share; None: there is one process."""
     report_level: int = 1
     hashed_generation: int | None = None
     target: Target | None = None
     standby_fd: int | None = None
     """Descriptor on which a successor waits for its release; it has no generation before that."""
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process alone publishes checkpoints: rank 0 of the first worker."""
+        return self.worker == 0 and self.rank == 0
 
     @property
     def hashed(self) -> tuple[int, int] | None:
@@ -106,6 +115,9 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         worker=whole(contract.ENV_WORKER, 0) or 0,
         workers=whole(contract.ENV_WORKERS, 1) or 1,
         meeting=path(contract.ENV_MEETING),
+        rank=whole(contract.ENV_RANK, 0) or 0,
+        ranks=whole(contract.ENV_RANKS, 1) or 1,
+        rank_page=path(contract.ENV_RANK_PAGE),
         report_level=whole(contract.ENV_REPORT_LEVEL, 1) or 1,
         hashed_generation=whole(contract.ENV_HASHED_GENERATION, 1),
         target=_target(

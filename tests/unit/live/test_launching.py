@@ -55,4 +55,4 @@ def test_a_sidecar_of_the_release_before_reads_the_launch_of_a_plain_record() ->
     settings = LaunchSettings("http://127.0.0.1:1", Path("/srv"))
     spec = launch_spec(settings, world.engine.state.jobs[JobId("a")], HostId("h"), (), 1, 60.0)
     written = codec.to_value(spec.sidecar_spec())
-    assert not {"standby", "overlap"} & written.keys()
+    assert not {"standby", "overlap", "processes"} & written.keys()

@@ -22,7 +22,7 @@ from reshape_controller.records import RecordInvalid, from_json, from_yaml, pars
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
 from reshape_sidecar.contract import RESERVED_PREFIXES
-from reshape_sidecar.wire import OnSaveTimeout, Shortcut
+from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
 
 SMALLEST: dict[str, Any] = {"name": "mnist", "command": "python train.py", "optional_gpus": [1, 2]}
 
@@ -60,6 +60,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "framework": "pytorch",
             "global_batch": 64,
             "workers": 1,
+            "processes": "per-gpu",
             "code": "/code",
             "dataset": "/data",
             "checkpoints": "claim:models/mnist",
@@ -100,6 +101,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         reshape_if=ReshapeIf.STEPS_ONLY,
         may_restart=True,
         standby=Shortcut.OFF,
+        processes=Processes.PER_GPU,
     )
 
 
@@ -181,6 +183,20 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"max_wait_s": float("inf")}, "max_wait_s", "not a finite number", ""),
         ({"on_save_timeout": "wait"}, "on_save_timeout", "must be one of 'refuse', 'kill'", ""),
         ({"reshape_if": "never"}, "reshape_if", "one of 'exact', 'steps-only', 'any'", ""),
+        ({"processes": "two"}, "processes", "must be one of 'one', 'per-gpu'", ""),
+        ({"processes": "per-gpu"}, "processes", "this record's is keras", "framework: pytorch"),
+        (
+            {"processes": "per-gpu", "framework": "pytorch", "workers": 2, "optional_gpus": [2]},
+            "processes",
+            "workers is 2",
+            "leave workers out",
+        ),
+        (
+            {"processes": "per-gpu", "framework": "pytorch", "command": "torchrun train.py"},
+            "processes",
+            "the command does so with torchrun",
+            "python train.py",
+        ),
         ({"metric": "val_accuracy"}, "metric", "needs a target_accuracy", "add target_accuracy"),
         ({"epochs_in_a_row": 2}, "epochs_in_a_row", "needs a target_accuracy", "leave it out"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 from reshape_sidecar.hook import settings
 from reshape_sidecar.hook.target import Target
+from reshape_sidecar.wire import Processes
 
 HOOK = Path("/opt/hook/run.py")
 
@@ -108,6 +110,24 @@ def test_a_bare_python_is_the_launchers_interpreter_and_a_path_stays() -> None:
     assert environment.command(made) == ("/venv/bin/python", "t.py")
     made = spec("/usr/bin/python3", "t.py", framework="other", python="/venv/bin/python")
     assert environment.command(made) == ("/usr/bin/python3", "t.py")
+
+
+@pytest.mark.parametrize(
+    ("command", "interpreter"),
+    [
+        (("python", "-u", "train.py"), "python"),
+        (("/env/bin/python3", "t.py"), "/env/bin/python3"),
+        (("./train",), sys.executable),
+    ],
+)
+def test_one_process_per_gpu_is_started_by_a_parent_and_by_no_zygote(
+    command: tuple[str, ...], interpreter: str
+) -> None:
+    made = spec(*command, framework="pytorch", processes=Processes.PER_GPU)
+    assert environment.command(made) == (interpreter, "-I", str(environment.ranks_path()), *command)
+    assert environment.program(made) == command
+    assert environment.zygote_command(made) is None
+    assert environment.ranks_path().is_file()
 
 
 def test_lengths_are_filled_in_and_an_unknown_length_stays_as_it_is() -> None:

@@ -1,0 +1,112 @@
+"""What one rank does between two steps: it parks if all ranks stop, and trains on otherwise.
+
+A rank that passes a boundary notes the next step as begun, so the parent can tell it from a rank
+that waits. The parent raises the step at which all stop until no rank has begun a later one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.ranks.page import Page
+
+POLL_S = 0.001
+SEED_WAIT_S = 60.0
+"""Longest wait of a rank for the seed that rank 0 writes."""
+
+
+class NotJoined(RuntimeError):
+    """A rank trains by itself, without the others."""
+
+
+class RankBoundary:
+    """The boundaries of one rank of a group."""
+
+    def __init__(self, page: Page, rank: int) -> None:
+        self._page, self._rank = page, rank
+        self._joined = page.ranks == 1
+        self._asked = False
+
+    @property
+    def chief(self) -> bool:
+        """Whether this is rank 0, which saves and reports."""
+        return self._rank == 0
+
+    def take_part(self, step: int) -> None:
+        """Take part in stops from now on; ``step`` steps are done."""
+        self._page.begin(self._rank, step + 1)
+
+    def check_joined(self) -> None:
+        """Raise NotJoined if this rank is not in the process group of PyTorch."""
+        if self._joined:
+            return
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_initialized():
+            raise NotJoined(
+                f"rank {self._rank} of {self._page.ranks} trains without the others: it has not"
+                " joined the process group. Call torch.distributed.init_process_group() before"
+                " the first step, or write `processes: one` in the job's record"
+            )
+        if distributed.get_world_size() != self._page.ranks:
+            raise NotJoined(
+                f"the process group has {distributed.get_world_size()} ranks, but the job has"
+                f" {self._page.ranks} GPUs: call torch.distributed.init_process_group() without"
+                " numbers, or write `processes: one` in the job's record"
+            )
+        self._joined = True
+
+    def ask_to_stop(self) -> None:
+        """Ask the parent, once, for a stop of all ranks."""
+        if not self._asked:
+            self._asked = True
+            os.kill(os.getppid(), signal.SIGTERM)
+
+    def stops_after(self, step: int) -> bool:
+        """Return whether all ranks stop after ``step``; waits until all of them have parked."""
+        page = self._page
+        while 0 < page.target <= step:
+            page.park(self._rank, step)
+            if page.committed == step and page.failed != step:
+                return True
+            time.sleep(POLL_S)
+        page.begin(self._rank, step + 1)
+        return False
+
+    def wait_for_save(self, step: int) -> None:
+        """Wait for rank 0's save after ``step``; returns only if it failed.
+
+        Once it is saved, rank 0 leaves, and the parent ends this process.
+        """
+        while self._page.failed != step:
+            time.sleep(POLL_S)
+
+    def save_failed(self, step: int) -> None:
+        """Let all ranks train on, because the save after ``step`` failed."""
+        self._page.failed = step
+
+    def finish(self) -> None:
+        """Note the end of training: from now on this rank stops at no boundary."""
+        self._page.finish(self._rank)
+
+    def seed(self, mine: int) -> int:
+        """Return the seed of all ranks: rank 0 gives ``mine``, the others wait for it."""
+        if self.chief:
+            self._page.seed = mine
+            return mine
+        give_up_s = time.monotonic() + SEED_WAIT_S
+        while (seed := self._page.seed) is None:
+            if time.monotonic() >= give_up_s:
+                raise NotJoined(f"rank 0 has not begun to train within {SEED_WAIT_S:g} s")
+            time.sleep(POLL_S)
+        return seed
+
+
+def of(settings: HookSettings) -> RankBoundary | None:
+    """Return the boundaries of this process; None if it is no rank. Raises OSError."""
+    if settings.rank_page is None:
+        return None
+    return RankBoundary(Page(settings.rank_page, settings.ranks), settings.rank)

@@ -1,0 +1,103 @@
+"""The page that a group of ranks and its parent share: a memory-mapped file of whole numbers.
+
+Does: holds how far each rank is, and the step after which all of them stop. Each number has one
+writer. Standard library only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+BYTES = 8
+"""Of each number."""
+_TARGET, _COMMITTED, _FAILED, _SEED, _HEAD = range(5)
+_BEGUN, _PARKED, _FINISHED, _RANK = range(4)
+"""Numbers of a rank, and how many it has."""
+
+
+class Page:
+    """One mapping of the page. Steps count from 1, and 0 means none."""
+
+    def __init__(self, path: Path, ranks: int) -> None:
+        """Map the file at ``path``. Raises OSError."""
+        self.ranks = ranks
+        with open(path, "r+b") as file:
+            size = BYTES * (_HEAD + _RANK * ranks)
+            self._numbers = memoryview(mmap.mmap(file.fileno(), size)).cast("q")
+
+    @classmethod
+    def create(cls, path: Path, ranks: int) -> Page:
+        """Create the file at ``path`` with zeros, and map it. Raises OSError."""
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            os.ftruncate(descriptor, BYTES * (_HEAD + _RANK * ranks))
+        finally:
+            os.close(descriptor)
+        return cls(path, ranks)
+
+    @property
+    def target(self) -> int:
+        """The step after which every rank parks; the parent writes it."""
+        return self._numbers[_TARGET]
+
+    @target.setter
+    def target(self, step: int) -> None:
+        self._numbers[_TARGET] = step
+
+    @property
+    def committed(self) -> int:
+        """The step after which all ranks are parked; the parent writes it."""
+        return self._numbers[_COMMITTED]
+
+    @committed.setter
+    def committed(self, step: int) -> None:
+        self._numbers[_COMMITTED] = step
+
+    @property
+    def failed(self) -> int:
+        """The committed step whose save failed; rank 0 writes it."""
+        return self._numbers[_FAILED]
+
+    @failed.setter
+    def failed(self, step: int) -> None:
+        self._numbers[_FAILED] = step
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the job's random numbers; None until rank 0 has written it."""
+        return self._numbers[_SEED] - 1 if self._numbers[_SEED] else None
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._numbers[_SEED] = seed + 1
+
+    def begun(self, rank: int) -> int:
+        """Return the step that ``rank`` makes or has made; 0: it takes no part yet."""
+        return self._numbers[_at(rank, _BEGUN)]
+
+    def begin(self, rank: int, step: int) -> None:
+        """Note that ``rank`` makes ``step`` from now on; it is not parked any more."""
+        self._numbers[_at(rank, _PARKED)] = 0
+        self._numbers[_at(rank, _BEGUN)] = step
+
+    def parked(self, rank: int) -> int:
+        """Return the step after which ``rank`` waits."""
+        return self._numbers[_at(rank, _PARKED)]
+
+    def park(self, rank: int, step: int) -> None:
+        """Note that ``rank`` waits after ``step``, which it has begun."""
+        self._numbers[_at(rank, _PARKED)] = step
+
+    def is_finished(self, rank: int) -> bool:
+        """Return whether ``rank`` has reached the end of training."""
+        return bool(self._numbers[_at(rank, _FINISHED)])
+
+    def finish(self, rank: int) -> None:
+        """Note that ``rank`` has reached the end of training."""
+        self._numbers[_at(rank, _FINISHED)] = 1
+
+
+def _at(rank: int, number: int) -> int:
+    return _HEAD + rank * _RANK + number

@@ -1,0 +1,202 @@
+"""``python -I PATH/ranks/run.py COMMAND...``: one process per GPU, with what PyTorch wants to know.
+
+Does: starts a rank of COMMAND for each device, makes all of them stop after the same step, and ends
+with them. It is the training process that init knows, and gets init's SIGTERM. A rank that dies
+ends the others at once. Standard library only.
+
+Ranks without a session get the SIGTERM themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from reshape_sidecar.contract import (
+    ENV_DEVICES,
+    ENV_KEEP_RUNNING,
+    ENV_RANK,
+    ENV_RANK_PAGE,
+    ENV_RANKS,
+)
+from reshape_sidecar.ranks.page import Page
+from reshape_sidecar.wire import EXIT_SAVED
+
+POLL_S = 0.002
+"""Pause between two looks at the page while a stop is asked."""
+SAVE_AGAIN_AFTER_S = 5.0
+"""Pause before ranks whose save failed are asked to stop again."""
+LEAVE_WAIT_S = 10.0
+"""Longest wait for ranks without a session after rank 0 has left on a SIGTERM."""
+SIGNAL_BASE = 128
+NOT_EXECUTABLE = 127
+LEFT = (0, EXIT_SAVED, -signal.SIGTERM, SIGNAL_BASE + signal.SIGTERM)
+"""Exit codes of a program that was asked to save and leave (``contract``)."""
+SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class Group:
+    """The ranks of one start."""
+
+    def __init__(self, page: Page, ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+        self._page = page
+        self._running = dict(enumerate(ranks))
+        path = os.environ.get(ENV_KEEP_RUNNING)
+        self._keep_running = Path(path) if path else None
+        self._asked = False
+        self._retry_at_s = 0.0
+        self._left: int | None = None
+        """Exit code of rank 0, which has left."""
+        self._give_up_s: float | None = None
+
+    def wait(self) -> int:
+        """Return the exit code of the group once it has ended or must end."""
+        while self._running:
+            waits = self._asked or self._give_up_s is not None
+            got = signal.sigtimedwait(SIGNALS, POLL_S) if waits else signal.sigwaitinfo(SIGNALS)
+            if got is not None and got.si_signo != signal.SIGCHLD:
+                self.ask()
+            if self._asked:
+                self.advance(time.monotonic())
+            if (code := self._ended()) is not None:
+                return code
+            if self._give_up_s is not None and time.monotonic() >= self._give_up_s:
+                break
+        return self._left or 0
+
+    def end(self) -> None:
+        """Kill the ranks that are left, with the processes that they started, and reap them."""
+        for rank in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)
+        for rank in self._running.values():
+            rank.wait()
+
+    def ask(self) -> None:
+        """Ask all ranks to stop, unless the request is withdrawn."""
+        if self._withdrawn():
+            return
+        self._asked = True
+        for rank, process in self._running.items():
+            if not self._page.begun(rank):
+                process.send_signal(signal.SIGTERM)
+
+    def _withdrawn(self) -> bool:
+        return self._keep_running is not None and self._keep_running.exists()
+
+    def advance(self, now_s: float) -> None:
+        """Bring all ranks to the same boundary."""
+        page, ranks = self._page, range(self._page.ranks)
+        begun = [page.begun(rank) for rank in ranks]
+        if page.target == page.committed != 0:
+            if page.failed != page.committed:
+                return  # rank 0 saves
+            page.target, self._retry_at_s = 0, now_s + SAVE_AGAIN_AFTER_S
+        if self._withdrawn():
+            page.target, self._asked = 0, False
+        elif not all(begun) or now_s < self._retry_at_s:
+            return
+        elif page.target < max(begun):
+            page.target = max(begun)  # none has begun a later step, or a rank has passed
+        elif all(page.parked(rank) == page.target for rank in ranks):
+            page.committed = page.target
+
+    def _ended(self) -> int | None:
+        """Return the exit code of the group if a rank has ended in a way that ends it."""
+        for rank, process in list(self._running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._running[rank]
+            if code == -signal.SIGABRT and self._page.is_finished(rank):
+                code = 0  # PyTorch aborts now and then as Python ends
+            if rank == 0 and self._asked and code in LEFT:
+                self._left = _positive(code)
+                if code == EXIT_SAVED and self._page.begun(0):
+                    return code  # it has saved, and the others are parked
+                self._give_up_s = time.monotonic() + LEAVE_WAIT_S
+            elif rank == 0 and code == EXIT_SAVED:
+                return code
+            elif code not in (LEFT if self._asked else (0, EXIT_SAVED)):
+                self._tell(rank, process.pid, code)
+                return _positive(code)
+        return None
+
+    def _tell(self, rank: int, pid: int, code: int) -> None:
+        what = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        others = f", and {len(self._running)} others end with it" if self._running else ""
+        text = f"reshape: rank {rank} of {self._page.ranks} (pid {pid}) {what}{others}"
+        print(text, file=sys.stderr, flush=True)
+
+
+def environment(rank: int, ranks: int, page: Path) -> dict[str, str]:
+    """Return the environment of one rank: what ``torchrun`` sets, and the page."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: the ranks share the processors
+    return env | {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        ENV_RANK: str(rank),
+        ENV_RANKS: str(ranks),
+        ENV_RANK_PAGE: str(page),
+    }
+
+
+def start(command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start one rank, which the kernel kills if this process dies. Raises OSError."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(SIGNAL_BASE + signal.SIGKILL)  # it died before the line above took hold
+
+    return subprocess.Popen(command, env=env, preexec_fn=prepare, start_new_session=True)
+
+
+def _positive(code: int) -> int:
+    return code if code >= 0 else SIGNAL_BASE - code
+
+
+def main(command: list[str]) -> int:
+    """Run the group; return its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    devices = [name for name in os.environ.get(ENV_DEVICES, "").split(",") if name]
+    count = max(1, len(devices))
+    folder = Path(tempfile.mkdtemp(prefix="reshape-ranks-"))
+    ranks: list[subprocess.Popen[bytes]] = []
+    page = Page.create(folder / "page", count)
+    group = None
+    try:
+        for rank in range(count):
+            ranks.append(start(command, environment(rank, count, folder / "page")))
+        group = Group(page, ranks)
+        return group.wait()
+    except OSError as error:
+        print(f"reshape: {command[0]} cannot be started: {error}", file=sys.stderr, flush=True)
+        return NOT_EXECUTABLE
+    finally:
+        (group or Group(page, ranks)).end()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,275 @@
+"""One process per GPU: the ranks of a group stop after the same step, and end with each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar import checkpoints
+from reshape_sidecar.init import look, processes
+from reshape_sidecar.ranks.boundary import RankBoundary
+from reshape_sidecar.ranks.page import Page
+from reshape_sidecar.ranks.run import Group
+from reshape_sidecar.wire import EXIT_SAVED
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "sidecar" / "reshape_sidecar" / "ranks" / "run.py"
+WAIT_S = 60.0
+JOINED = """
+import os, sys, time, types
+from pathlib import Path
+from reshape_sidecar import session
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+group = types.SimpleNamespace(is_initialized=lambda: True, get_world_size=lambda: ranks)
+sys.modules["torch.distributed"] = group
+"""
+TRAINS = (
+    JOINED
+    + """
+def meet(step):
+    Path(f"met-{rank}-{step}").touch()
+    while not all(Path(f"met-{other}-{step}").exists() for other in range(ranks)):
+        time.sleep(0.001)
+
+def save(folder):
+    if Path("full").exists():
+        raise OSError(28, "No space left on device")
+    (folder / "state").write_text(str(job.step))
+
+job = session.start(total_steps=int(sys.argv[1]))
+while job.step < job.total_steps:
+    meet(job.step)
+    time.sleep(0.002 * (rank + 1))
+    print("rank", rank, "step", job.step + 1, flush=True)
+    job.step_done(save)
+job.finished(save)
+print("rank", rank, "ends", flush=True)
+"""
+)
+
+
+class Start:
+    """A group of ranks of one program, started as init does."""
+
+    def __init__(self, folder: Path, program: str, *arguments: str, ranks: int = 3) -> None:
+        self.folder = folder
+        (folder / "train.py").write_text(program)
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        self.log = folder / "log"
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "sidecar"),
+            "RESHAPE_JOB": "a",
+            "RESHAPE_ATTEMPT": "1",
+            "RESHAPE_GENERATION": "1",
+            "RESHAPE_DEVICES": ",".join(f"gpu-{n}" for n in range(ranks)),
+            "RESHAPE_CHECKPOINTS": str(folder / "checkpoints"),
+            "RESHAPE_KEEP_RUNNING": str(folder / "keep-running"),
+            "RESHAPE_SOCKET": str(folder / "run" / "agent.sock"),
+            "TMPDIR": str(folder),
+        }
+        command = [sys.executable, "-I", str(RUN), sys.executable, "train.py", *arguments]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log)
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def prints(self, pattern: str) -> None:
+        give_up_s = time.monotonic() + WAIT_S
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < give_up_s, f"no {pattern!r} in\n{self.text}"
+            time.sleep(0.005)
+
+    def pids(self) -> list[int]:
+        """Living ranks, and what they have started."""
+        marker = processes.Marker("a", 1, str(self.folder / "run" / "agent.sock"))
+        found = look.processes_up_to(marker, 1, self.folder / "run")
+        return [pid for pid in found if pid != self.process.pid]
+
+    def steps(self) -> dict[int, int]:
+        """The last step that each rank made."""
+        return {
+            int(rank): int(step) for rank, step in re.findall(r"rank (\d) step (\d+)", self.text)
+        }
+
+    def saved_step(self) -> int | None:
+        newest = checkpoints.newest(self.folder / "checkpoints")
+        return None if newest is None else newest.manifest.step
+
+    def ends(self) -> int:
+        """Wait for the end; return the exit code. No process is left then."""
+        code = self.process.wait(WAIT_S)
+        assert self.pids() == [], "no rank outlives the training process"
+        assert not list(self.folder.glob("reshape-ranks-*"))
+        return code
+
+
+@pytest.fixture
+def started() -> Iterator[list[Start]]:
+    starts: list[Start] = []
+    yield starts
+    for start in starts:
+        for pid in (*start.pids(), start.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        start.process.wait()
+
+
+def test_all_ranks_stop_after_the_same_step_and_the_next_start_goes_on(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    saved = 0
+    for after, ranks in ((5, 3), (40, 2)):
+        started.append(start := Start(tmp_path, TRAINS, "10000", ranks=ranks))
+        start.prints(f"rank 1 step {after}\n")
+        start.process.send_signal(signal.SIGTERM)
+        assert start.ends() == EXIT_SAVED, start.text
+        saved = start.saved_step() or 0
+        assert saved >= after
+        assert {start.steps()[rank] for rank in range(ranks)} == {saved}
+        start.log.unlink()
+    started.append(start := Start(tmp_path, TRAINS, str(saved + 20), ranks=1))
+    assert start.ends() == 0, start.text
+    assert re.findall(r"step (\d+)", start.text) == [str(saved + n) for n in range(1, 21)]
+
+
+@pytest.mark.parametrize("killed", [0, 2])
+def test_a_dead_rank_ends_the_others_at_once(
+    tmp_path: Path, started: list[Start], killed: int
+) -> None:
+    started.append(start := Start(tmp_path, TRAINS, "10000"))
+    start.prints("rank 1 step 3\n")
+    pids = {
+        Path(f"/proc/{pid}/environ").read_bytes().split(b"\0RANK=")[1][:1]: pid
+        for pid in start.pids()
+    }
+    os.kill(pids[str(killed).encode()], signal.SIGKILL)
+    began_s = time.monotonic()
+    assert start.ends() == 128 + signal.SIGKILL
+    assert time.monotonic() - began_s < 5
+    said = f"rank {killed} of 3 (pid {pids[str(killed).encode()]}) was ended by signal 9"
+    assert f"reshape: {said}, and 2 others end with it" in start.text
+
+
+def test_no_rank_outlives_the_kill_of_its_parent(tmp_path: Path, started: list[Start]) -> None:
+    started.append(start := Start(tmp_path, TRAINS, "10000"))
+    start.prints("rank 1 step 3\n")
+    start.process.kill()
+    start.process.wait()
+    give_up_s = time.monotonic() + WAIT_S
+    while start.pids():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+def test_a_release_waits_for_each_rank(tmp_path: Path, started: list[Start]) -> None:
+    """R4: rank 0 is gone, and another one does not end; the devices are not free."""
+    program = JOINED + "time.sleep(600 if rank else 0.5)\n"
+    started.append(start := Start(tmp_path, program, ranks=2))
+    give_up_s = time.monotonic() + WAIT_S
+    while len(start.pids()) != 2:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    while len(start.pids()) != 1:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    time.sleep(0.5)
+    assert len(start.pids()) == 1
+    assert start.process.poll() is None, "the training process runs as long as one of its ranks"
+
+
+def test_ranks_train_on_if_a_request_is_withdrawn(tmp_path: Path, started: list[Start]) -> None:
+    started.append(start := Start(tmp_path, TRAINS, "300"))
+    start.prints("rank 1 step 3\n")
+    (tmp_path / "keep-running").touch()
+    start.process.send_signal(signal.SIGTERM)
+    assert start.ends() == 0
+    assert start.steps() == {0: 300, 1: 300, 2: 300}
+
+
+def test_ranks_train_on_if_the_save_fails_and_stop_once_there_is_room(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    (tmp_path / "full").touch()
+    started.append(start := Start(tmp_path, TRAINS, "100000"))
+    start.prints("rank 1 step 3\n")
+    start.process.send_signal(signal.SIGTERM)
+    start.prints("is not saved|No space left")
+    failed = max(start.steps().values())
+    start.prints(f"rank 2 step {failed + 20}\n")
+    (tmp_path / "full").unlink()
+    assert start.ends() == EXIT_SAVED, start.text
+    assert set(start.steps().values()) == {start.saved_step()}
+
+
+def test_a_rank_that_has_not_joined_the_group_ends_the_start_by_name(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    alone = TRAINS.replace("is_initialized=lambda: True", "is_initialized=lambda: False")
+    started.append(start := Start(tmp_path, alone, "100"))
+    assert start.ends() == 1
+    assert re.search(r"rank \d of 3 trains without the others", start.text)
+    assert "`processes: one` in the job's record" in start.text
+
+
+def test_ranks_without_a_session_get_the_signal_themselves(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    program = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n"
+        "print('rank', os.environ['RANK'], 'waits', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    started.append(start := Start(tmp_path, program))
+    for rank in range(3):
+        start.prints(f"rank {rank} waits")
+    start.process.send_signal(signal.SIGTERM)
+    assert start.ends() == EXIT_SAVED
+
+
+def test_a_rank_that_has_passed_the_target_moves_it(tmp_path: Path) -> None:
+    page = Page.create(tmp_path / "page", 2)
+    ranks = [RankBoundary(Page(tmp_path / "page", 2), rank) for rank in range(2)]
+    for rank in ranks:
+        rank.take_part(10)
+    group = Group(page, [])
+    group.ask()
+    page.park(0, 11)  # rank 1 has read the page, and has not yet written that it goes on
+    group.advance(0.0)
+    assert page.target == 11
+    page.begin(1, 12)
+    group.advance(0.0)
+    assert (page.target, page.committed) == (12, 0)
+    assert not ranks[0].stops_after(11)
+    for number in range(2):
+        assert page.committed == 0
+        page.park(number, 12)
+        group.advance(0.0)
+    assert page.committed == 12
+    assert all(rank.stops_after(12) for rank in ranks)
+
+
+def test_a_stop_at_any_moment_neither_hangs_nor_loses_a_step(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    for number in range(8):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        started.append(start := Start(folder, TRAINS, "40"))
+        start.prints("rank 0 step 1\n")
+        time.sleep(0.007 * number)
+        start.process.send_signal(signal.SIGTERM)
+        assert start.ends() in (0, EXIT_SAVED), start.text
+        assert set(start.steps().values()) == {start.saved_step()}
