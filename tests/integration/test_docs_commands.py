@@ -34,7 +34,7 @@ BY_CI = (
     *("make test-mongo", "make test-ferretdb", "make kubernetes"),
 )
 """Parts of .ci/run."""
-REPLAY = re.compile(r"reshape (replay|compare|workload|profile costs) ")
+REPLAY = re.compile(r"reshape (replay|compare|experiment|workload|profile costs) ")
 WHAT_IF = "reshape replay --from-live"
 LIVE = " --jobs 2 --last 60 --speed-up 500 --repeats 1"
 """Makes a live replay short; of an option that is given twice the last counts."""
@@ -135,6 +135,8 @@ def short(text: str) -> str:
         text += " --rounds 1"
     if "--hindsight" in text or "--sensitivity" in text:
         text += " --jobs 8"
+    if text.startswith("reshape experiment "):
+        text += " --seeds 2"
     return text + LIVE if " --live " in text else text
 
 
