@@ -78,6 +78,8 @@ TAGS = {
     "JobLane": "http.timeline:JobLane",
     "Span": "http.timeline:Span",
     "Timeline": "http.timeline:Timeline",
+    "Series": "http.views:Series",
+    "SeriesPoint": "http.views:SeriesPoint",
     "Usage": "http.usage:Usage",
     "UsageRow": "http.usage:UsageRow",
     "ArrayJobs": "http.views:ArrayJobs",

@@ -15,6 +15,8 @@ from reshape_controller.http.errors import bad_request, unavailable
 from reshape_controller.http.metrics import Present
 from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
+from reshape_controller.http.timeline import SPANS_MAX
+from reshape_controller.http.timeline_window import merged, until
 from reshape_controller.http.usage import By
 from reshape_controller.http.views import (
     GpuList,
@@ -106,7 +108,9 @@ class TimelinePage(Handler):
         timeline = await self.context.timeline.read(self.context.control.store, from_s)
         if any(job.ended_at_s is None for job in timeline.jobs):
             timeline = replace(timeline, to_s=max(timeline.to_s, self.context.clock.now_s()))
-        self.answer(timeline)
+        timeline = until(timeline, self.number("to_s", timeline.to_s, from_s, 1e12))
+        most = self.count("max_spans", 0, 0, SPANS_MAX)
+        self.answer(merged(timeline, most) if most else timeline)
 
 
 class UsagePage(Handler):

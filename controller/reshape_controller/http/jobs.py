@@ -15,14 +15,14 @@ from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobSpec, JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
-from reshape_controller.http.render import decision_view, job_view, jobs_in, public_view
+from reshape_controller.http.render import decision_view, event_view, job_view, jobs_in, public_view
 from reshape_controller.http.views import (
     ArrayJobs,
     Decisions,
-    EventView,
     History,
     JobPage,
     JobView,
+    Series,
 )
 from reshape_controller.records import from_json, from_yaml, load_json, parse_record
 from reshape_controller.records.array import members
@@ -171,16 +171,16 @@ class JobHistory(JobHandler):
         row = await self.row(key)
         limit = self.count("limit", LIMIT_MAX, 1, LIMIT_MAX)
         entries = await self.context.control.store.history(row.id, limit=limit)
-        self.answer(
-            History(
-                tuple(
-                    EventView(
-                        e.job, e.at_s, e.kind, e.text, e.attempt, e.generation, e.size, e.value
-                    )
-                    for e in entries
-                )
-            )
-        )
+        self.answer(History(tuple(map(event_view, entries))))
+
+
+class JobSeries(JobHandler):
+    """GET how the training of a job went, from the reports that are in the log."""
+
+    async def get(self, key: str) -> None:
+        row = await self.row(key)
+        points = await self.context.timeline.series(self.context.control.store, row.id)
+        self.answer(Series(row.id, points))
 
 
 class JobDecisions(JobHandler):

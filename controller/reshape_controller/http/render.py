@@ -30,6 +30,7 @@ from reshape_controller.core.record import HistoryEntry
 from reshape_controller.http.views import (
     DecisionView,
     ErrorView,
+    EventView,
     GpuView,
     HostView,
     JobView,
@@ -81,6 +82,20 @@ PUBLIC_FIELDS = (
 def public_view(view: JobView) -> JobView:
     """The part of a view for other users; its other fields are as if nothing were known."""
     return JobView(**{name: getattr(view, name) for name in PUBLIC_FIELDS}, reason="")
+
+
+def event_view(entry: HistoryEntry) -> EventView:
+    """The view of a line of the history."""
+    return EventView(
+        entry.job,
+        entry.at_s,
+        entry.kind,
+        entry.text,
+        entry.attempt,
+        entry.generation,
+        entry.size,
+        entry.value,
+    )
 
 
 def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:

@@ -101,6 +101,20 @@ OPERATIONS = (
         Right.READ_JOB,
         query=("file", "tail", "offset", "attempt", "wait_s"),
     ),
+    Operation(
+        "get",
+        "/v1/jobs/{key}/series",
+        "Speed, loss and accuracy of a job over time",
+        Right.READ_JOB,
+        views.Series,
+    ),
+    Operation(
+        "get",
+        "/v1/events",
+        "Server-sent events: what each record of the log changes, after Last-Event-ID",
+        Right.LIST,
+        query=("after", "wait_s"),
+    ),
     Operation("get", "/v1/gpus", "List GPUs", Right.LOOK, views.GpuList),
     Operation(
         "post",
@@ -140,7 +154,12 @@ OPERATIONS = (
         body='{"profile": [...]}, as in a file of profiles',
     ),
     Operation(
-        "get", "/v1/timeline", "GPUs and jobs over time", Right.SEE_ALL, Timeline, query=("from_s",)
+        "get",
+        "/v1/timeline",
+        "GPUs and jobs over time",
+        Right.SEE_ALL,
+        Timeline,
+        query=("from_s", "to_s", "max_spans"),
     ),
     Operation(
         "get",

@@ -15,8 +15,10 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
+from reshape_controller.http.feed import Change, ChangedJob, Feed, SeriesBook
 from reshape_controller.http.figures import LogFigures
 from reshape_controller.http.usage import USES, By, Holder, Usage, UsageBook, Use
+from reshape_controller.http.views import SeriesPoint
 from reshape_controller.live.recovery import newest, origin
 from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.protocol import Store, StoreError
@@ -44,6 +46,8 @@ class Span:
     job: str | None = None
     size: int = 0
     """GPUs of the job in this span."""
+    merged: int = 1
+    """Number of spans that it stands for; more than 1 in a timeline with ``max_spans``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +125,19 @@ class Recorder:
         if state.hosts:
             self._add(state, changes, state.now_s)
 
-    def record(self, engine: Engine, seq: int, at_s: float) -> None:
-        """Add the changes of the engine since the last call."""
+    def record(self, engine: Engine, seq: int, at_s: float) -> tuple[Job, ...]:
+        """Add the changes of the engine since the last call; return the jobs that changed."""
         self.seq, self.now_s = seq, at_s
-        self._add(engine.state, engine.drain_changes(), at_s)
+        return self._add(engine.state, engine.drain_changes(), at_s)
 
-    def _add(self, state: State, changes: ChangeSet, at_s: float) -> None:
+    def _add(self, state: State, changes: ChangeSet, at_s: float) -> tuple[Job, ...]:
         self._first_s = at_s if self._first_s is None else self._first_s
         gpus = dict.fromkeys(changes.gpus)
+        jobs = []
         for job_id in changes.jobs:
             job = state.jobs.get(job_id) or state.ended.pop(job_id, None)
             if job is not None:
+                jobs.append(job)
                 gpus.update(dict.fromkeys(job.gpus))
                 self.usage.know(job)
                 lane = self._jobs[job_id][1] if job_id in self._jobs else _Lane()
@@ -148,6 +154,7 @@ class Recorder:
             self._book(gpu, span, state.hosts[gpu.host].gpu_type, at_s)
         if self._count > SPANS_MAX:
             self._drop_oldest()
+        return tuple(jobs)
 
     def timeline(self, from_s: float = 0.0) -> Timeline:
         """The timeline, without spans that end before ``from_s``."""
@@ -213,7 +220,7 @@ class TimelineReader:
         self._usage: TimelineReader | None = self if whole else None
         self._engine = Engine()
         self._recorder = Recorder()
-        self._figures = LogFigures()
+        self._figures, self._feed, self._series = LogFigures(), Feed(), SeriesBook()
         self._started = False
         self._is_complete = False
         """Whether the end of the log was reached once."""
@@ -225,6 +232,20 @@ class TimelineReader:
         async with self._busy:
             await self._follow(store)
             return self._recorder.timeline(from_s)
+
+    async def changes(self, store: Store, seq: int, up_to_seq: int) -> tuple[Change, ...] | None:
+        """What each record after one, up to another, changed; None if some of them are not
+        remembered any more. Raises StoreError."""
+        async with self._busy:
+            if self._recorder.seq < up_to_seq:
+                await self._follow(store)
+            return self._feed.after(seq, up_to_seq)
+
+    async def series(self, store: Store, job: JobId) -> tuple[SeriesPoint, ...]:
+        """How the training of a job went. Raises StoreError."""
+        async with self._busy:
+            await self._follow(store)
+            return self._series.points(job)
 
     async def usage(
         self, store: Store, by: By, from_s: float, to_s: float, user: str | None = None
@@ -287,11 +308,15 @@ class TimelineReader:
         self._engine = begin.engine()
         self._recorder.begin(self._engine, begin.seq)
         self._figures.begin(self._engine.state)
+        self._feed.begin(begin.seq)
 
     def _take(self, record: LogRecord) -> None:
         done = redo(self._engine, record)
-        self._figures.take(self._engine.state, record, done.history)
-        self._recorder.record(self._engine, record.seq, record.at_s)
+        history, state = done.history, self._engine.state
+        self._figures.take(state, record, history)
+        self._series.take(state, record)
+        jobs = self._recorder.record(self._engine, record.seq, record.at_s)
+        self._feed.add(Change(record.seq, record.at_s, history, tuple(map(ChangedJob.of, jobs))))
 
 
 _GPU_PHASES = {

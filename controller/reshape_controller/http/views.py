@@ -208,6 +208,27 @@ class EventView:
 
 
 @dataclass(frozen=True, slots=True)
+class SeriesPoint:
+    """A job's training at a moment; a value that it has not reported is null."""
+
+    at_s: float
+    step: int
+    size: int
+    """Its number of GPUs."""
+    seconds_per_step: float | None
+    loss: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A job's training over time; empty if it has not reported lately."""
+
+    job: str
+    points: tuple[SeriesPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobPage:
     """One page of jobs in order of submission; ``next_after`` goes into the next request."""
 

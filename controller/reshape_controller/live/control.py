@@ -240,6 +240,10 @@ class Control:
         """Number of jobs whose SideCar is silent."""
         return sum(not job.reachable for job in self._loop.engine.state.jobs.values())
 
+    def shown_seq(self) -> int:
+        """Number of the newest record that the tables show."""
+        return self._loop.journal.shown_seq()
+
     def store_lag_s(self) -> float:
         """Seconds for which the store has not taken the newest record or its rows."""
         return self._loop.journal.lag_s()

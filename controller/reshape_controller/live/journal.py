@@ -110,6 +110,10 @@ class Journal:
         waits += [self._pending_since_s] if self._pending else []
         return time.monotonic() - min(waits) if waits else 0.0
 
+    def shown_seq(self) -> int:
+        """Number of the newest record that the projections show."""
+        return self._pending[0].seq - 1 if self._pending else self.seq
+
     def on_failure(self, error: str) -> None:
         """Note that the store failed: no request is accepted until it works again."""
         self.problem = f"store: {error}"

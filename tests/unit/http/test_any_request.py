@@ -65,7 +65,7 @@ def target(draw: random.Random, path: str, entry: dict[str, Any]) -> str:
         drawn = draw.choice(("job", "local", "gpu-0", "1", draw.choice(HOSTILE)))
         if parameter["in"] == "path":
             path = path.replace(f"{{{name}}}", urllib.parse.quote(drawn, safe=""))
-        elif draw.random() < 0.5:
+        elif name == "wait_s" or draw.random() < 0.5:  # without it a stream stays open
             word = str(draw.choice((drawn, *NUMBERS, "nan", "inf", "")))
             asked.append((name, "0" if name == "wait_s" else word))
     query = urllib.parse.urlencode(asked, errors="surrogatepass")

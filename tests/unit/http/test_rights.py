@@ -47,6 +47,8 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("get", "/v1/jobs/{key}/history"): OWNERS,
     ("get", "/v1/jobs/{key}/decisions"): OWNERS,
     ("get", "/v1/jobs/{key}/logs"): OWNERS,
+    ("get", "/v1/jobs/{key}/series"): OWNERS,
+    ("get", "/v1/events"): VIEWERS,
     ("get", "/v1/gpus"): VIEWERS,
     ("post", "/v1/gpus/{gpu}/clear"): OPERATORS,
     ("get", "/v1/hosts"): VIEWERS,
@@ -133,7 +135,8 @@ def run(
 
 def path_of(path: str, job: str) -> str:
     values = {"job": job, "attempt": "1", "key": job, "gpu": "gpu-0", "host": "local"}
-    return re.sub(r"\{(\w+)\}", lambda part: values[part[1]], path)
+    found = re.sub(r"\{(\w+)\}", lambda part: values[part[1]], path)
+    return f"{found}?wait_s=0" if path == "/v1/events" else found  # else it stays open
 
 
 def test_every_operation_has_an_entry_in_this_table_and_a_right() -> None:

@@ -1,0 +1,136 @@
+"""GET /v1/events: the records of the log as server-sent events, as they come.
+
+Does: sends what each record changed, with the record's number as the event's id, so that a reader
+goes on after the last one that it has. Never: sends a record before the tables show it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+
+from tornado.iostream import StreamClosedError
+
+from reshape_controller.access.rights import Right, Verdict, lists_all
+from reshape_controller.http.base import Handler
+from reshape_controller.http.errors import ApiError, bad_request
+from reshape_controller.http.feed import Change, ChangedJob
+from reshape_controller.http.json_text import to_json
+from reshape_controller.http.render import event_view
+from reshape_controller.http.views import EventView
+from reshape_controller.store.protocol import StoreError
+
+POLL_S = 0.25
+"""Pause between two looks at the log; the token is checked as often."""
+HEARTBEAT_S = 15.0
+"""A comment is sent after so long without an event: a proxy then keeps the connection."""
+OPEN_MAX_S = 86400.0
+HEADER = "Last-Event-ID"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """What one record changed: lines of the history, and jobs."""
+
+    seq: int
+    at_s: float
+    history: tuple[EventView, ...]
+    jobs: tuple[ChangedJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Number of the record from which the reader goes on."""
+
+    seq: int
+
+
+class Events(Handler):
+    """GET: ``ready`` or ``reset`` first, then a ``record`` for each record."""
+
+    _is_closed = False
+
+    def on_connection_close(self) -> None:
+        self._is_closed = True
+
+    async def get(self) -> None:
+        open_s = self.number("wait_s", OPEN_MAX_S, 0.0, OPEN_MAX_S)
+        control = self.context.control
+        asked = self._asked()
+        seq = control.shown_seq() if asked is None else asked
+        self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.set_header("X-Accel-Buffering", "no")  # of nginx: send each event at once
+        until_s, beat_s = time.monotonic() + open_s, time.monotonic() + HEARTBEAT_S
+        try:
+            await self._send("ready", seq, Position(seq))
+            while not self._is_closed:
+                shown = control.shown_seq()
+                if shown != seq:
+                    seq = await self._send_after(seq, shown)
+                    beat_s = time.monotonic() + HEARTBEAT_S
+                elif time.monotonic() >= beat_s:
+                    self.write(": still here\n\n")
+                    await self.flush()
+                    beat_s = time.monotonic() + HEARTBEAT_S
+                if time.monotonic() >= until_s:
+                    break
+                await asyncio.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
+                self.authorize()
+        except StreamClosedError:
+            return
+        except ApiError:  # the token was revoked; the next request says so
+            pass
+        self.finish()
+
+    def _asked(self) -> int | None:
+        """The record after which the reader goes on; None: after the newest. Raises ApiError."""
+        text = self.request.headers.get(HEADER)
+        if text is None:
+            if self.get_query_argument("after", None) is None:
+                return None
+            return self.count("after", 0)
+        if not text.isascii() or not text.isdigit() or len(text) > 15:
+            hint = "send the id of the last event that you got, or leave it out"
+            raise bad_request(f"{text!r} is no number of a record", f"header {HEADER}", hint)
+        return int(text)
+
+    async def _send_after(self, seq: int, shown: int) -> int:
+        """Send the records after ``seq``; return the number of the last one."""
+        store = self.context.control.store
+        try:
+            changes = await self.context.timeline.changes(store, seq, shown)
+        except StoreError:
+            return seq  # the next look tries again
+        if changes is None or seq > shown:
+            await self._send("reset", shown, Position(shown))
+            return shown
+        for change in changes:
+            event = self._visible(change)
+            if event.history or event.jobs:
+                await self._send("record", change.seq, event)
+        return shown
+
+    async def _send(self, kind: str, seq: int, value: object) -> None:
+        self.write(f"id: {seq}\nevent: {kind}\ndata: {to_json(value)}\n\n")
+        await self.flush()
+
+    def _visible(self, change: Change) -> RecordEvent:
+        """What the author of the request may see of a change: texts of own jobs alone."""
+        everything = lists_all(self.identity, self.context.identities.users_see_all)
+        owners = {job.id: job.user for job in change.jobs}
+        history = []
+        for entry in change.history:
+            view = event_view(entry)
+            if entry.job is None:
+                history.append(view if everything else replace(view, text=""))
+            elif self._reads(owners.get(entry.job)):
+                history.append(view)
+            elif everything:
+                history.append(replace(view, text="", value=None))
+        jobs = tuple(job for job in change.jobs if everything or self._reads(job.user))
+        return RecordEvent(change.seq, change.at_s, tuple(history), jobs)
+
+    def _reads(self, owner: str | None) -> bool:
+        """Whether the author may read a job of this user; None: it is not known whose it is."""
+        return self.verdict(Right.READ_JOB, owner or "") is Verdict.ALLOWED

@@ -1,0 +1,199 @@
+"""The stream of records: nothing is lost or doubled, and no text of another's job is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape_controller.access.identities import Identities
+from reshape_controller.access.identity import Role
+from reshape_controller.access.token_file import NamedToken, TokenFile, digest
+from reshape_controller.http import feed
+from tests.support.http_bed import RECORD, TOKEN, Api, api
+
+ROLES = {"ada": Role.USER, "bob": Role.USER, "vera": Role.VIEWER}
+
+
+@dataclass(frozen=True)
+class Event:
+    id: int
+    kind: str
+    data: Any
+
+    @property
+    def kinds(self) -> set[str]:
+        return {entry["kind"] for entry in self.data["history"]}
+
+
+def parsed(body: bytes) -> list[Event]:
+    found = []
+    for block in body.decode().split("\n\n"):
+        lines = [line.partition(": ")[::2] for line in block.splitlines() if line[:1] != ":"]
+        fields = dict(lines)
+        if fields:
+            assert list(fields) == ["id", "event", "data"], block
+            found.append(Event(int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return found
+
+
+async def events(it: Api, after: int | None = None, token: str = TOKEN) -> list[Event]:
+    """What a reader gets that does not wait."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    answer = await it.ask("GET", "/v1/events?wait_s=0", token=token, **headers)
+    assert answer.code == 200, answer.body
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    return parsed(answer.body)
+
+
+def run(
+    folder: Path, test: Callable[[Api], Awaitable[None]], identities: Identities | None = None
+) -> None:
+    async def inside() -> None:
+        async with api(folder, identities=identities) as it:
+            await test(it)
+
+    asyncio.run(inside())
+
+
+def shared(file: list[TokenFile], users_see_all: bool = True) -> Identities:
+    tokens = (NamedToken(name, role, digest(name.encode()), 1.0) for name, role in ROLES.items())
+    file.append(TokenFile(tuple(tokens)))
+    return Identities(lambda: TOKEN, lambda: file[0], users_see_all=users_see_all)
+
+
+def test_a_reader_that_goes_on_after_its_last_event_misses_and_doubles_nothing(
+    tmp_path: Path,
+) -> None:
+    parts: list[Event] = []
+
+    async def before(it: Api) -> None:
+        first = await events(it)
+        assert [(event.kind, event.data["seq"]) for event in first] == [("ready", first[0].id)]
+        parts.extend((await events(it, 0))[1:])
+        for name in ("first", "second"):
+            await it.post("/v1/jobs", {**RECORD, "name": name, "optional_gpus": [2]})
+            await it.reaches(name, "running")
+            parts.extend((await events(it, parts[-1].id))[1:])
+
+    async def after_a_restart(it: Api) -> None:
+        await it.post("/v1/jobs/first/cancel")
+        await it.reaches("first", "cancelled")
+        parts.extend((await events(it, parts[-1].id))[1:])
+        whole = [event for event in await events(it, 0) if event.id <= parts[-1].id]
+        assert parts == whole[1:]
+
+    run(tmp_path, before)
+    run(tmp_path, after_a_restart)
+    ids = [event.id for event in parts]
+    assert ids == sorted(set(ids))
+    assert {event.kind for event in parts} == {"record"}
+    kinds = [kind for event in parts for kind in sorted(event.kinds)]
+    assert (kinds.count("submitted"), kinds.count("granted"), kinds.count("cancelled")) == (2, 2, 1)
+    assert kinds.count("controller-started") == 2
+    last = next(e for e in parts if "cancelled" in e.kinds).data["jobs"]
+    assert {(job["name"], job["state"], job["size"]) for job in last} >= {("first", "cancelled", 0)}
+
+
+def test_an_event_comes_within_a_second_of_its_append(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        waiting = asyncio.create_task(it.get("/v1/events?wait_s=3"))
+        await asyncio.sleep(0.5)
+        await it.post("/v1/jobs", RECORD)
+        reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+        host = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+        writer.write(f"GET /v1/events HTTP/1.1\r\n{host}\r\n".encode())
+        await reader.readuntil(b"event: ready")
+        begin_s = time.monotonic()
+        await it.post("/v1/jobs/job/cancel")
+        await asyncio.wait_for(reader.readuntil(b'"cancelled"'), 10)
+        assert time.monotonic() - begin_s < 1.0 + 2.0, "two seconds more for a busy machine"
+        writer.close()
+        kinds = {kind for event in parsed((await waiting).body)[1:] for kind in event.kinds}
+        assert {"submitted", "cancelled"} <= kinds
+
+    run(tmp_path, test)
+
+
+def test_no_event_comes_before_the_tables_show_it(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        for number in range(5):
+            await it.post("/v1/jobs", {**RECORD, "name": f"job-{number}", "optional_gpus": [2]})
+            for event in (await events(it, 0))[1:]:
+                for job in event.data["jobs"]:
+                    assert (await it.get(f"/v1/jobs/{job['id']}")).json["seq"] >= event.id
+
+    run(tmp_path, test)
+
+
+def test_a_reader_that_was_away_too_long_or_had_another_log_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "RECORDS_MAX", 2)
+
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", RECORD)
+        await it.reaches("job", "running")
+        for last in (0, 10**9):
+            found = await events(it, last)
+            assert [event.kind for event in found[:2]] == ["ready", "reset"]
+            assert 2 < found[1].data["seq"] < 10**9
+            assert found[1].id == found[1].data["seq"]
+
+    run(tmp_path, test)
+
+
+def test_a_last_id_that_is_no_number_is_refused_by_its_name(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        for text in ("x", "-1", "1.5", "9" * 20):
+            refused = await it.ask("GET", "/v1/events?wait_s=0", **{"Last-Event-ID": text})
+            assert (refused.code, refused.json["path"]) == (400, "header Last-Event-ID")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("users_see_all", [True, False])
+def test_a_user_gets_texts_of_own_jobs_alone(tmp_path: Path, users_see_all: bool) -> None:
+    async def test(it: Api) -> None:
+        job = (await it.ask("POST", "/v1/jobs", RECORD, token="ada")).json["id"]
+        await it.reaches("job", "running")
+
+        end = (await events(it))[0].id
+
+        async def lines(token: str) -> list[dict[str, Any]]:
+            found = [event for event in (await events(it, 0, token))[1:] if event.id <= end]
+            return [entry for event in found for entry in event.data["history"]]
+
+        mine = [entry for entry in await lines("ada") if entry["job"] == job]
+        assert any("by ada" in entry["text"] for entry in mine)
+        for other in ("bob", "vera"):
+            theirs = [entry for entry in await lines(other) if entry["job"] == job]
+            sees = users_see_all or other == "vera"
+            assert [entry["kind"] for entry in theirs] == [e["kind"] for e in mine if sees]
+            assert {entry["text"] for entry in theirs} <= {""}
+        if not users_see_all:
+            bobs = json.dumps([event.data for event in await events(it, 0, "bob")])
+            assert job not in bobs
+
+    run(tmp_path, test, shared([], users_see_all))
+
+
+def test_a_revoked_token_ends_the_stream(tmp_path: Path) -> None:
+    file: list[TokenFile] = []
+
+    async def test(it: Api) -> None:
+        waiting = asyncio.create_task(it.ask("GET", "/v1/events?wait_s=20", token="ada"))
+        await asyncio.sleep(0.5)
+        file[0] = file[0].revoked("ada")
+        begin_s = time.monotonic()
+        assert (await waiting).code == 200
+        assert time.monotonic() - begin_s < 5
+        assert (await it.ask("GET", "/v1/events", token="ada")).code == 401
+
+    run(tmp_path, test, shared(file))
