@@ -153,6 +153,11 @@ class LogFigures:
         self._lost_by: dict[JobId, int] = {}
         """Lost steps of each unfinished job that lost some."""
 
+    @property
+    def under_way(self) -> frozenset[JobId]:
+        """The jobs with a reshape that has no outcome yet."""
+        return frozenset(self._open)
+
     def begin(self, state: State) -> None:
         """Begin with a snapshot's state: what its jobs lost before is not counted."""
         self._lost_by = {job.id: job.steps_lost for job in state.jobs.values() if job.steps_lost}
