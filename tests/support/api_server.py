@@ -19,6 +19,7 @@ VERSION = "v1.34.4"
 FIRST = 10
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/"
 POLL_S = 0.2
+NO_CHANGES = 10**9
 INFO = (
     *("architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion"),
     *("kubeletVersion", "machineID", "operatingSystem", "osImage", "systemUUID"),
@@ -106,8 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
             rest = dict.fromkeys((*other, "platform"), "none")
             version = {"gitVersion": self.api.version, "major": parsed[0], "minor": parsed[1]}
             self.say(200, {**version, **rest})
-        elif parts.path == "/api/v1/nodes" and "watch" in query:
-            self.watch(int(query["resourceVersion"]), float(query["timeoutSeconds"]))
+        elif "watch" in query:
+            of_nodes = parts.path == "/api/v1/nodes"
+            newest = int(query["resourceVersion"]) if of_nodes else NO_CHANGES
+            self.watch(newest, float(query["timeoutSeconds"]))
         elif parts.path == "/api/v1/nodes":
             with self.api.guard:
                 items = list(self.api.nodes.values())

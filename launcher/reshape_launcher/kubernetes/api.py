@@ -7,6 +7,7 @@ a credential. Blocking: call it from a thread.
 
 from __future__ import annotations
 
+import http
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,6 +225,29 @@ class ClusterClient:
             raise unreached(what, error) from None
         finally:
             own.api_client.rest_client.pool_manager.clear()
+
+    def changes(self, kind: str, selector: str) -> Iterator[None]:
+        """Yield once a watch of a kind is open and at each change, as ``ChangeSource`` says."""
+        own, what = client.ApiClient(self._api.configuration), f"{kind} cannot be watched"
+        listing = {
+            "jobs": client.BatchV1Api(own).list_namespaced_job,
+            "pods": client.CoreV1Api(own).list_namespaced_pod,
+        }[kind]
+        ours = {"label_selector": selector}
+        limits = {"timeout_seconds": WATCH_S, "_request_timeout": (CALL_S, WATCH_S + CALL_S)}
+        try:
+            newest = _call(what, listing, self._namespace, limit=1, **ours).metadata
+            limits |= {"resource_version": newest.resource_version, "_preload_content": False}
+            answer = call(what, listing, self._namespace, watch=True, **ours, **limits)
+            if answer.status != http.HTTPStatus.OK:
+                raise KubernetesError(what, int(answer.status), str(answer.reason))
+            yield
+            for _ in answer.stream():
+                yield
+        except (HTTPError, OSError) as error:
+            raise unreached(what, error) from None
+        finally:
+            own.rest_client.pool_manager.clear()
 
     def claim(self, name: str) -> ClaimInfo | None:
         read = self._core.read_namespaced_persistent_volume_claim

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from reshape_launcher.kubernetes import (
     volume_affinity,
 )
 from reshape_launcher.kubernetes.apply import Applier, AttemptObjects, DirectApplier
+from reshape_launcher.kubernetes.change_signal import ChangeSignal
 from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, busy_reason
 from reshape_launcher.kubernetes.node_leases import NodeLeases
 from reshape_launcher.kubernetes.node_watch import NodeWatch
@@ -38,6 +40,7 @@ from reshape_launcher.kubernetes.pod_status import TroubleTimer
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.kubernetes.values import (
     ClusterApi,
+    JobInfo,
     KubernetesError,
     Node,
     NotRunning,
@@ -65,6 +68,8 @@ AWAY_POLL_S = 2.0
 AWAY_WAIT_S = 300.0
 """Longest time that a launch waits for an API server that does not answer. Then: LaunchError."""
 VERSION_EVERY_S = 600.0
+LIST_EVERY_S = 10.0
+"""Longest time between two lists of pods that run on; a watch may hang."""
 READERS_MAX = 4
 WRITERS_MAX = 16
 REMOVED = "removed by the controller"
@@ -76,6 +81,7 @@ class KubernetesLauncher:
 
     ``applier`` creates an attempt's objects; default: the API client does. ``monotonic_s`` is any
     steady clock. ``nodes``: a watch of this controller's nodes; default: each look lists them.
+    ``changes`` says when Jobs or pods may have changed; default: each look lists them.
     """
 
     def __init__(
@@ -86,9 +92,16 @@ class KubernetesLauncher:
         applier: Applier | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         nodes: NodeWatch | None = None,
+        changes: ChangeSignal | None = None,
     ) -> None:
         self._cluster = cluster
         self._watched = nodes
+        self._changes = changes
+        self._looking = threading.Lock()
+        self._newest: tuple[tuple[JobInfo, ...], tuple[PodInfo, ...]] = ((), ())
+        """Jobs and pods of the newest lists."""
+        self._list_at_s = -math.inf
+        """When they are listed again at the latest; minus infinity: at the next look."""
         self._applier = DirectApplier(cluster) if applier is None else applier
         self._settings = settings
         self._devices = devices
@@ -173,6 +186,8 @@ class KubernetesLauncher:
         """End the threads and connections; nothing in the cluster changes."""
         if self._watched is not None:
             self._watched.close()
+        if self._changes is not None:
+            self._changes.close()
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
         self._cluster.close()
@@ -241,13 +256,15 @@ class KubernetesLauncher:
         except LaunchError as error:
             what = f"attempt {spec.attempt} of {spec.job} cannot be launched: {error}"
             raise LaunchError(what, retryable=error.retryable) from error
+        finally:
+            if self._changes is not None:
+                self._changes.mark()  # the next look has to know it, also before its watch does
 
     # --- what is there
 
     def _containers(self) -> tuple[ContainerStatus, ...]:
-        ours = naming.selector(self._settings.controller)
-        jobs = self._cluster.jobs(ours)
-        there = pod_status.of_this_run(jobs, self._cluster.pods(ours))
+        jobs, pods_now = self._jobs_and_pods()
+        there = pod_status.of_this_run(jobs, pods_now)
         pods = self._trouble_timer.with_times(pod_status.with_troubles(self._cluster, jobs, there))
         for job, pod_seen in pod_status.stuck_jobs(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
@@ -255,6 +272,18 @@ class KubernetesLauncher:
         for left in pod_status.orphaned_pods(jobs, there):
             self._cluster.delete_pod(left.name, pod_status.ORPHAN_GRACE_S)
         return pod_status.statuses(jobs, pods)
+
+    def _jobs_and_pods(self) -> tuple[tuple[JobInfo, ...], tuple[PodInfo, ...]]:
+        """Return all Jobs and pods: those of the newest lists if they run on unchanged."""
+        ours = naming.selector(self._settings.controller)
+        with self._looking:
+            changed = self._changes is None or self._changes.take()
+            if changed or self._monotonic_s() >= self._list_at_s:
+                self._list_at_s = -math.inf  # also if a list fails
+                jobs, pods = self._newest = (self._cluster.jobs(ours), self._cluster.pods(ours))
+                if pod_status.steady(jobs, pods):
+                    self._list_at_s = self._monotonic_s() + LIST_EVERY_S
+            return self._newest
 
     def _check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]

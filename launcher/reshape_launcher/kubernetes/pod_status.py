@@ -66,6 +66,25 @@ def with_troubles(
     return tuple(found)
 
 
+def steady(jobs: Iterable[JobInfo], pods: Iterable[PodInfo]) -> bool:
+    """True if each pod runs or has ended, and no Job that is not over lacks one or is suspended.
+
+    Then no pod appears but by a launch, and nothing here depends on the time.
+    """
+    pods = tuple(pods)
+    living = Counter(pod.of for pod in pods if not pod.over)
+    return all(pod.over or _runs_on(pod) for pod in pods) and all(
+        job.over is not None
+        or (not job.suspended and not job.reason and living[job.name] >= job.pods)
+        for job in jobs
+    )
+
+
+def _runs_on(pod: PodInfo) -> bool:
+    ends = pod.deletion_grace_s is not None or pod.trouble
+    return pod.started and pod.phase == "Running" and not ends
+
+
 def _with_trouble(cluster: ClusterApi, pod: PodInfo) -> PodInfo:
     comes_up = pod.node and not pod.started and not pod.over and pod.deletion_grace_s is None
     if not comes_up or pod.trouble:

@@ -10,6 +10,7 @@ import pytest
 
 from reshape_launcher.kubernetes import call_pauses, node_watch, preflight
 from reshape_launcher.kubernetes.api import ClusterClient, connect
+from reshape_launcher.kubernetes.change_signal import ChangeSignal
 from reshape_launcher.kubernetes.finding import Finding
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.node_watch import NodeWatch
@@ -176,6 +177,17 @@ def test_while_no_list_works_no_node_is_told_and_no_request_is_lost_in_a_loop(
 
 def test_pauses_are_short_beside_the_deadline_of_a_silent_host() -> None:
     assert call_pauses.PAUSE_MAX_S + node_watch.PAUSE_MAX_S < 60.0
+
+
+def test_watches_of_pods_are_open_until_they_are_cut(world: World) -> None:
+    signal = ChangeSignal(world.cluster, "a=b")
+    assert signal.take()
+    until(lambda: not signal.take() and not signal.take())
+    with world.proxy.down():
+        until(signal.take)
+        assert signal.take(), "in doubt each look lists"
+    until(lambda: not signal.take() and not signal.take())
+    signal.close()
 
 
 def finding(world: World, check: str) -> Finding:

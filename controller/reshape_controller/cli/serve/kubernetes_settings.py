@@ -18,6 +18,7 @@ from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve import cluster_file
 from reshape_controller.cli.serve.ip_address import address_and_port
+from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices
 from reshape_launcher.kubernetes.settings import PodSettings
@@ -80,6 +81,7 @@ class KubernetesSettings:
             DirectApplier,
             PlaybookApplier,
         )
+        from reshape_launcher.kubernetes.change_signal import ChangeSignal
         from reshape_launcher.kubernetes.launcher import KubernetesLauncher
         from reshape_launcher.kubernetes.node_watch import NodeWatch
 
@@ -96,7 +98,10 @@ class KubernetesSettings:
             kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
             applier = PlaybookApplier(self.runs, ApplyTarget(kubeconfig, self.pods.namespace))
         nodes = NodeWatch(cluster, self.pods.node_selector)
-        return KubernetesLauncher(cluster, self.pods, self.devices, applier, nodes=nodes)
+        changes = ChangeSignal(cluster, naming.selector(self.pods.controller))
+        return KubernetesLauncher(
+            *(cluster, self.pods, self.devices, applier), nodes=nodes, changes=changes
+        )
 
 
 def kubernetes_settings(config: Config) -> KubernetesSettings | None:
