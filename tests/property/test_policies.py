@@ -16,7 +16,7 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Plan, Policy, Snapshot
 from reshape_controller.policies import make_policy
 from tests.property.random_clusters import clusters, fit_hosts
-from tests.support.clusters import COSTS, Cluster
+from tests.support.clusters import COSTS, Cluster, with_lengths
 from tests.support.gate import examples
 
 ADAPTIVE = (
@@ -164,6 +164,24 @@ def test_scaling_for_jobs_of_any_priorities_comes_to_rest_too(
 
     queued, running = map(with_priority, snapshot.queued), map(with_priority, snapshot.running)
     comes_to_rest(name, replace(snapshot, queued=tuple(queued), running=tuple(running)))
+
+
+@pytest.mark.parametrize("name", ["dragon:up_after_s=0", "weighted", "weighted:utility=printed"])
+@given(snapshot=clusters(), factor=st.sampled_from([0.5, 2.0, None]))
+@settings(max_examples=examples(50), deadline=None)
+def test_dragon_and_weighted_decide_the_same_for_wrong_or_unknown_lengths(
+    name: str, snapshot: Snapshot, factor: float | None
+) -> None:
+    policy = make_policy(name)
+    assert policy.decide(with_lengths(snapshot, factor)) == policy.decide(snapshot)
+
+
+@given(snapshot=clusters(), factor=st.sampled_from([0.5, 2.0, None]))
+@settings(max_examples=examples(50), deadline=None)
+def test_admission_by_price_comes_to_rest_for_wrong_or_unknown_lengths(
+    snapshot: Snapshot, factor: float | None
+) -> None:
+    comes_to_rest("weighted:utility=printed,admission=oasis", with_lengths(snapshot, factor))
 
 
 def comes_to_rest(name: str, snapshot: Snapshot) -> None:

@@ -17,7 +17,7 @@ from tests.support.replay_bed import FREE, ROUND, job, run, scene, with_costs
 
 PRESETS = (
     *("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar"),
-    *("dragon+sidecar", "weighted+sidecar", "weighted+terminate"),
+    *("dragon+sidecar", "weighted+terminate", "weighted:admission=oasis+sidecar"),
 )
 ROUNDING_S = 1e-3
 """Of the linear programs, and of steps that end within a tick."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reshape_controller.core.model import (
@@ -144,6 +144,19 @@ class Cluster:
 def sizes_by_job(targets: Sequence[Target]) -> dict[str, int]:
     """Return the size of each target by its job."""
     return {target.job: target.size for target in targets}
+
+
+def with_lengths(snapshot: Snapshot, factor: float | None) -> Snapshot:
+    """Return the cluster with every record's length times ``factor``; None: no record has one."""
+
+    def changed(job: JobView) -> JobView:
+        length = job.spec.length
+        if length is not None:
+            length = None if factor is None else replace(length, value=length.value * factor)
+        return replace(job, spec=replace(job.spec, length=length), growable=length is not None)
+
+    queued, running = map(changed, snapshot.queued), map(changed, snapshot.running)
+    return replace(snapshot, queued=tuple(queued), running=tuple(running))
 
 
 class Reference:

@@ -10,7 +10,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.policies import UnknownPolicy, make_policy
 from reshape_controller.scheduling.prices import weight
-from tests.support.clusters import FLAT, Cluster, sizes_by_job
+from tests.support.clusters import FLAT, Cluster, sizes_by_job, with_lengths
 
 DRAGON = make_policy("dragon")
 AGED = make_policy("weighted")
@@ -225,6 +225,22 @@ def test_prices_let_every_job_pass_on_idle_gpus_and_the_most_valuable_alone_late
     assert sizes_by_job(waits.targets) == {"cheap": 1}, "none known is worth more"
     rich = replace(priced(3), queued=tuple(map(never_starts_dear, priced(3).queued)))
     assert (policy.decide(rich).targets, policy.decide(rich).about) == ((), "cheap")
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_common_error_of_all_lengths_changes_no_admission(factor: float) -> None:
+    """Without costs, the values of all jobs and the price change by the same factor."""
+    policy = make_policy("weighted:admission=oasis")
+    for snapshot in (priced(0), priced(3), replace(priced(3), queued=priced(3).queued[:1])):
+        wrong = with_lengths(snapshot, factor)
+        assert policy.decide(wrong).targets == policy.decide(snapshot).targets
+
+
+def test_without_lengths_the_smaller_start_is_worth_more_per_gpu_second() -> None:
+    """Each job counts as 3,600 s on one GPU, so equal priorities and sizes are worth the same."""
+    policy = make_policy("weighted:admission=oasis")
+    unknown = with_lengths(priced(3), None)
+    assert sizes_by_job(policy.decide(unknown).targets) == {"cheap": 1}
 
 
 def never_starts_dear(job: JobView) -> JobView:
