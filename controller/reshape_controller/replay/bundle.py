@@ -7,7 +7,6 @@ beside the replays that ``sweep`` stores there. It replays only the seed whose c
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from reshape_controller.core.explanation import explain_json
 from reshape_controller.core.model import JobId
-from reshape_controller.replay import figures
+from reshape_controller.replay import figures, row_files
 from reshape_controller.replay.figure_styles import labels_in_figures
 from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.report import table_8
@@ -30,7 +29,8 @@ from reshape_sidecar import codec
 
 PACKAGES = ("reshape-gpu", "numpy", "scipy", "matplotlib")
 FILES = (
-    *("config.json", "summary.json", "jobs.csv", "trace.csv", "report.md"),
+    *("config.json", "summary.json", "jobs.csv", "events.csv", "trace.csv", "report.md"),
+    *("jobs.parquet", "events.parquet"),
     *("sensitivity.json", "sensitivity.md"),
 )
 """Names of the files that the commands write beside the folders."""
@@ -77,10 +77,13 @@ def write(
     runs: Sequence[Run],
     summary: Mapping[str, Mapping[str, Interval]],
     document: str,
+    *,
+    parquet: bool = False,
 ) -> dict[str, Result]:
     """Write the bundle; return the drawn replays of its first seed, with their course.
 
-    ``document``: the text of ``summary.json``. Raises OSError, NoMatplotlib.
+    ``document``: the text of ``summary.json``; ``parquet``: also write jobs and events as Parquet.
+    Raises OSError, NoMatplotlib, NoPyarrow.
     """
     seeds = list(dict.fromkeys(int(str(run.row["seed"])) for run in runs))
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,16 +92,22 @@ def write(
     config = configuration(setup, contenders, seeds)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (folder / "summary.json").write_text(document, encoding="utf-8")
-    _jobs_csv(folder / "jobs.csv", runs)
+    jobs = [job for run in runs for job in run.jobs]
     scene = setup.scene(seeds[0])
     (folder / "trace.csv").write_text(csv_text(scene.workload), encoding="utf-8")
     labels = labels_in_figures([one.label for one in contenders])
+    events: list[dict[str, object]] = []
     shown: dict[str, Result] = {}
     for chosen in contenders:
         result = replay(scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True)
         _write_course(folder, chosen.label, result)
+        events += row_files.event_rows(chosen.label, result)
         if chosen.label in labels:
             shown[chosen.label] = result
+    for name, rows in (("jobs", jobs), ("events", events)):
+        row_files.write_csv(folder / f"{name}.csv", rows)
+        if parquet:
+            row_files.write_parquet(folder / f"{name}.parquet", rows)
     times = completion_times(runs)
     pictures = folder / "figures"
     figures.figure_6(pictures / "figure-06", {setup.name: summary})
@@ -107,8 +116,8 @@ def write(
     figures.figure_9(pictures / "figure-09", {setup.name: times})
     figures.figure_10(pictures / "figure-10", shown)
     figures.figure_11(pictures / "figure-11", shown)
-    head, rows = table_8({setup.name: summary})
-    figures.table_8(pictures / "table-08", rows, head)
+    head, lines = table_8({setup.name: summary})
+    figures.table_8(pictures / "table-08", lines, head)
     return shown
 
 
@@ -136,14 +145,6 @@ def completion_times(runs: Sequence[Run]) -> dict[str, list[float]]:
         if label in found:
             found[label] += [float(str(job["jct_s"])) for job in run.jobs]
     return found
-
-
-def _jobs_csv(path: Path, runs: Sequence[Run]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, list(runs[0].jobs[0]), lineterminator="\n")
-        writer.writeheader()
-        for run in runs:
-            writer.writerows(run.jobs)
 
 
 def _write_course(folder: Path, label: str, result: Result) -> None:

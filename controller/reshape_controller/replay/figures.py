@@ -104,11 +104,12 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
         heights = [one.median / 1000 for one in found]
         below = [(one.median - one.low) / 1000 for one in found]
         above = [(one.high - one.median) / 1000 for one in found]
+        has_range = any(below) or any(above)  # a single seed has none, and its caps would be dots
         axes.bar(
             [at + (number - (len(approaches) - 1) / 2) * width for at in range(len(found))],
             heights,
             width,
-            yerr=(below, above),
+            yerr=(below, above) if has_range else None,
             color="white" if hatch else shade,
             edgecolor=shade,
             hatch=hatch,

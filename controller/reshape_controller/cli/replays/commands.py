@@ -19,6 +19,7 @@ from reshape_controller.cli.replays.options import (
     HindsightOption,
     LiveOptions,
     OutOption,
+    ParquetOption,
     SceneOptions,
     WhatIfOptions,
     WorkloadOption,
@@ -27,7 +28,7 @@ from reshape_controller.cli.replays.options import (
     shown,
     workload_of,
 )
-from reshape_controller.cli.replays.runs import about, keep, swept
+from reshape_controller.cli.replays.runs import about, check_parquet, keep, swept
 from reshape_controller.replay.rows import Row, summary
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_profiles.loader import bundled
@@ -65,6 +66,7 @@ def replay(
     live: LiveOptions,
     changes: WhatIfOptions,
     out: OutOption = None,
+    parquet: ParquetOption = False,
 ) -> None:
     """Replay a workload under a policy in virtual time. The live controller's engine decides."""
     workload, policy = _hold_together(context, workloads, policies)
@@ -95,20 +97,26 @@ def replay(
     if hindsight:
         judged.show(setup, chosen, seed, form(config))
         return
-    row = _once(request, setup, chosen, seed, out)
+    row = _once(request, setup, chosen, seed, out, parquet)
     emit(row, form(config), lambda: tables.one(row, about(setup)))
 
 
 def _once(
-    request: inputs.ReplayRequest, setup: Setup, chosen: Contender, seed: int, out: Path | None
+    request: inputs.ReplayRequest,
+    setup: Setup,
+    chosen: Contender,
+    seed: int,
+    out: Path | None,
+    parquet: bool,
 ) -> Row:
     """Run a replay, and store it if a folder is given. Raises CliError."""
+    check_parquet(parquet, out)
     with locked_folder(out, *request.files):
         (run,) = swept(setup, (chosen,), (seed,), out, 1)
         own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
         row = {**own, "costs": setup.costs.name, **run.row}
         if out is not None:
-            keep(out, setup, (chosen,), [run], summary([run.row]), row)
+            keep(out, setup, (chosen,), [run], summary([run.row]), row, parquet=parquet)
     return row
 
 
@@ -142,7 +150,7 @@ def _means_nothing(
     if name in OF_LIVE and "live" not in flags:
         return f"{flag} needs --live", f"add --live FOLDER, or leave out {flag}"
     for other in ("live", "hindsight"):
-        if other in flags and name in ("hindsight", "out") and name != other:
+        if other in flags and name in ("hindsight", "out", "parquet") and name != other:
             return f"{flag} cannot be used with --{other}", f"leave out {flag}, or --{other}"
     return "", ""
 

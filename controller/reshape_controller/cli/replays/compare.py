@@ -18,11 +18,12 @@ from reshape_controller.cli.replays import inputs, sensitivity, tables
 from reshape_controller.cli.replays.folder import locked_folder, unwritable
 from reshape_controller.cli.replays.options import (
     OutOption,
+    ParquetOption,
     SceneOptions,
     given,
     workload_of,
 )
-from reshape_controller.cli.replays.runs import about, keep, swept
+from reshape_controller.cli.replays.runs import about, check_parquet, keep, swept
 from reshape_controller.replay import figures, report
 from reshape_controller.replay.bundle import clear, completion_times
 from reshape_controller.replay.difference import difference
@@ -104,6 +105,7 @@ def compare(
         typer.Option("--sensitivity", help="Repeat with each assumed cost 25 % lower, higher."),
     ] = False,
     out: OutOption = None,
+    parquet: ParquetOption = False,
 ) -> None:
     """Compare policies over seeds, or two result folders. Shows medians with 95 % intervals."""
     shown = form(config)
@@ -124,13 +126,9 @@ def compare(
         raise failed(Exit.USAGE, "--policies names a policy twice", f"--policies {policies}")
     chosen, loads = inputs.seeds_of(seeds), inputs.loads_of(load)
     request = inputs.ReplayRequest(workload, **asdict(scene), load=loads[0])
+    check_parquet(parquet, out)
     if assumptions:
-        if len(contenders) < 2 or workload == ALL or len(loads) > 1:
-            what = "--sensitivity compares the first policy with the others on one workload"
-            remedy = "give two or more --policies"
-            if workload == ALL or len(loads) > 1:
-                remedy = "give one --workload, and one --load"
-            raise failed(Exit.USAGE, what, "--sensitivity", remedy)
+        _check_sensitivity(len(contenders), workload == ALL or len(loads) > 1)
         setup = sensitivity.variable(inputs.setup_of(request))
         with locked_folder(out, *request.files):
             sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
@@ -138,7 +136,19 @@ def compare(
         with locked_folder(out, *request.files):
             names = WORKLOADS if workload == ALL else (workload,)
             requests = [replace(request, workload=name, load=x) for name in names for x in loads]
-            _compare_policies(requests, contenders, chosen, workers_for(workers), out, shown)
+            _compare_policies(
+                requests, contenders, chosen, workers_for(workers), out, parquet, shown
+            )
+
+
+def _check_sensitivity(policies: int, several: bool) -> None:
+    """Check that a single comparison of policies is varied. Raises CliError."""
+    if policies < 2 or several:
+        what = "--sensitivity compares the first policy with the others on one workload"
+        remedy = "give two or more --policies"
+        if several:
+            remedy = "give one --workload, and one --load"
+        raise failed(Exit.USAGE, what, "--sensitivity", remedy)
 
 
 def _compare_policies(
@@ -147,6 +157,7 @@ def _compare_policies(
     seeds: Sequence[int],
     workers: int,
     out: Path | None,
+    parquet: bool,
     shown: Output,
 ) -> None:
     found: list[tuple[Setup, list[Run], Comparison]] = []
@@ -156,7 +167,7 @@ def _compare_policies(
         runs = swept(setup, contenders, seeds, folder, workers)
         one = _comparison(setup, runs)
         if folder is not None:
-            keep(folder, setup, contenders, runs, one.summary, one)
+            keep(folder, setup, contenders, runs, one.summary, one, parquet=parquet)
         found.append((setup, runs, one))
     if out is not None:
         _keep_report(out, found)

@@ -66,6 +66,10 @@ TruthOption = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="File with real step times, in place of drawn ones."),
 ]
+ParquetOption = Annotated[
+    bool,
+    typer.Option("--parquet", help="With --out: write jobs and events as Parquet too (pyarrow)."),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(

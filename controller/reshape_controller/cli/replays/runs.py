@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -13,13 +14,18 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import console, note
 from reshape_controller.cli.replays import inputs
 from reshape_controller.cli.replays.folder import unwritable
+from reshape_controller.cli.words import duration
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay import bundle
 from reshape_controller.replay.figures import NoMatplotlib
 from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.row_files import NoPyarrow, pyarrow
 from reshape_controller.replay.rows import Interval, over
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.sweep import Run, sweep
+
+NOTE_EVERY_S = 30.0
+"""Interval of notes about progress where there is no terminal."""
 
 
 def swept(
@@ -29,15 +35,21 @@ def swept(
     out: Path | None,
     workers: int,
 ) -> list[Run]:
-    """Run a sweep, with a progress bar on a terminal. Raises CliError."""
+    """Run a sweep, with a progress bar on a terminal, else with notes. Raises CliError."""
     bar, total = progress(), len(contenders) * len(seeds)
     task = bar.add_task(f"workload {setup.name}", total=total)
     count = 0
+    begin_s = note_s = time.monotonic()
 
     def done(run: Run) -> None:
-        nonlocal count
+        nonlocal count, note_s
         count += 1
         bar.advance(task)
+        now_s = time.monotonic()
+        if bar.disable and count < total and now_s - note_s >= NOTE_EVERY_S:
+            note_s = now_s
+            left = duration((now_s - begin_s) / count * (total - count))
+            note(f"workload {setup.name}: {count} of {total} replays; about {left} left")
 
     try:
         with bar:
@@ -84,14 +96,30 @@ def keep(
     runs: Sequence[Run],
     summary: Mapping[str, Mapping[str, Interval]],
     document: object,
+    *,
+    parquet: bool = False,
 ) -> None:
     """Write the bundle; without matplotlib all but the figures, with a note."""
+    text = to_json(document, indent=2) + "\n"
     try:
-        bundle.write(out, setup, contenders, runs, summary, to_json(document, indent=2) + "\n")
+        bundle.write(out, setup, contenders, runs, summary, text, parquet=parquet)
     except NoMatplotlib as error:
         note(str(error))
     except OSError as error:
         raise unwritable(error, out) from None
+
+
+def check_parquet(parquet: bool, out: Path | None) -> None:
+    """Check that Parquet can be written, before any replay. Raises CliError."""
+    if not parquet:
+        return
+    if out is None:
+        what = "--parquet writes jobs and events into the folder of --out"
+        raise failed(Exit.USAGE, what, "--parquet", "add --out FOLDER")
+    try:
+        pyarrow()
+    except NoPyarrow as error:
+        raise failed(Exit.USAGE, str(error), "--parquet") from None
 
 
 def about(setup: Setup, seeds: Sequence[int] = ()) -> str:
