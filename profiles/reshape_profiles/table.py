@@ -8,14 +8,20 @@ does not fill in missing values.
     resnet18-b64,V100,2,0.14,
 
 Columns may be missing and in any order; cells may be empty. The columns of a group (``GROUPS``)
-belong together, and ``source`` is that of the row's values.
+belong together, and ``source`` is that of the row's values. Also read, and never written:
+
+    job_type,gpu_type,1,2,4                     seconds per step on so many GPUs
+    job_type,gpu_type,nodes,gpus_per_node,batch_per_gpu,seconds_per_step
+
+A batch per GPU makes a type of its own, ``JOB_TYPE-bB``, for each batch B of all GPUs. Figures of
+several nodes are those of a GPU type of its own, which no host has: a job lives on one host.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any, TypeVar
 
@@ -27,7 +33,12 @@ ACCURACY = ("step", "accuracy")
 ABOUT = ("text", "global_batch", "steps_per_epoch")
 GROUPS = (SPEED, ACCURACY, COSTS)
 COLUMNS = ("job_type", *ABOUT, *SPEED, *ACCURACY, *COSTS, "source")
-_WHOLE = ("global_batch", "steps_per_epoch", "gpus", "step")
+NODES = ("nodes", "gpus_per_node")
+BATCH = "batch_per_gpu"
+_READ = (*COLUMNS, *NODES, BATCH)
+_WHOLE = ("global_batch", "steps_per_epoch", "gpus", "step", *NODES, BATCH)
+_NODES = "nodes"
+"""End of the name of a GPU type for figures on several nodes, as in ``V100_2nodes``."""
 _TEXT = ("job_type", "text", "gpu_type", "source")
 T = TypeVar("T")
 
@@ -42,8 +53,8 @@ class _ProfileRows:
     overhead: Overhead | None = None
 
 
-def parse(text: str, where: str) -> Bundle:
-    """Return the profiles of a table. Raises ProfileError with line and column."""
+def parse(text: str, where: str) -> tuple[Bundle, tuple[str, ...]]:
+    """Return the profiles of a table, and notes. Raises ProfileError with line and column."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     found: dict[str, _ProfileRows] = {}
     try:
@@ -56,7 +67,17 @@ def parse(text: str, where: str) -> Bundle:
             f"{where}: line {reader.line_num}", f"is not valid CSV ({error})"
         ) from None
     profiles = tuple(_profile(kind, each, where) for kind, each in found.items())
-    return Bundle(profiles)
+    spread = [
+        point.gpu_type
+        for each in profiles
+        for point in each.speed
+        if point.gpu_type.endswith(_NODES)
+    ]
+    notes = []
+    if spread:
+        names = ", ".join(sorted(set(spread)))
+        notes = [f"{len(spread)} speeds on several nodes: kept as {names}, which no host has"]
+    return Bundle(profiles), tuple(notes)
 
 
 def write(profiles: Iterable[Profile]) -> str:
@@ -81,12 +102,18 @@ def _rows(profile: Profile) -> list[dict[str, Any]]:
 def _header(cells: list[str], where: str) -> list[str]:
     header = [cell.strip() for cell in cells]
     for name in header:
-        if name not in COLUMNS:
-            raise ProfileError(
-                where, f"unknown column {name!r}; known columns: {', '.join(COLUMNS)}"
-            )
+        if name not in _READ and not _is_gpus(name):
+            known = f"{', '.join(_READ)}, and numbers of GPUs"
+            raise ProfileError(where, f"unknown column {name!r}; known columns: {known}")
         if header.count(name) > 1:
             raise ProfileError(where, f"two columns {name!r}; keep one")
+    wide = [name for name in header if _is_gpus(name)]
+    twice = [name for name in (*SPEED[1:], *NODES) if wide and name in header]
+    if twice:
+        what = f"has the columns {wide[0]} and {twice[0]}; keep one form of the numbers of GPUs"
+        raise ProfileError(where, what)
+    if "gpus" in header and "nodes" in header:
+        raise ProfileError(where, "has the columns gpus and nodes; nodes go with gpus_per_node")
     if "job_type" not in header:
         raise ProfileError(where, "the column job_type is missing; name the columns in line 1")
     return header
@@ -103,14 +130,24 @@ def _take(found: dict[str, _ProfileRows], header: list[str], cells: list[str], w
     }
     if "job_type" not in row:
         raise ProfileError(f"{where}: job_type", "is empty; name the type as the job records do")
+    source = row.get("source", ASSUMED)
+    wide = any(_is_gpus(name) for name in header)
+    for kind, point, batch in _speeds(row, wide, source, where):
+        speed_of = found.setdefault(kind, _ProfileRows())
+        speed_of.speed.append(point)
+        if batch is not None:
+            speed_of.about.setdefault("global_batch", batch)
+    if BATCH in row:
+        others = [name for name in row if name in (*ABOUT, *ACCURACY, *COSTS)]
+        if others:
+            what = f"goes with speeds, and the row has {others[0]}; use rows of their own"
+            raise ProfileError(f"{where}: {BATCH}", what)
+        return
     each = found.setdefault(row["job_type"], _ProfileRows())
     for name in ABOUT:
         if name in row and each.about.setdefault(name, row[name]) != row[name]:
             what = f"is {row[name]!r}, and was {each.about[name]!r} above; keep one"
             raise ProfileError(f"{where}: {name}", what)
-    source = row.get("source", ASSUMED)
-    if group := _group(row, SPEED, where):
-        each.speed.append(_made(where, SpeedPoint, *group, source))
     if group := _group(row, ACCURACY, where):
         each.accuracy.append(_made(where, AccuracyPoint, *group, source))
     if group := _group(row, COSTS, where):
@@ -119,6 +156,48 @@ def _take(found: dict[str, _ProfileRows], header: list[str], cells: list[str], w
                 where, f"a second row of overheads of {row['job_type']}; keep one row"
             )
         each.overhead = _made(where, Overhead, *group, source)
+
+
+def _speeds(
+    row: Mapping[str, Any], wide: bool, source: str, where: str
+) -> Iterator[tuple[str, SpeedPoint, int | None]]:
+    """Return job type, speed and global batch (None: that of the profile) of a row's figures."""
+    for name in (name for name in row if _is_gpus(name)):
+        if "gpu_type" not in row:
+            raise ProfileError(f"{where}: gpu_type", "is empty; name the GPUs of the row's figures")
+        yield _speed(row, row["gpu_type"], int(name), row[name], source, where)
+    if wide:
+        return
+    names = ("gpu_type", *NODES, "seconds_per_step") if NODES[0] in row else SPEED
+    group = _group(row, names, where)
+    if not group:
+        return
+    if names is SPEED:
+        gpu_type, gpus, seconds = group
+        yield _speed(row, gpu_type, gpus, seconds, source, where)
+        return
+    gpu_type, nodes, gpus_per_node, seconds = group
+    if nodes < 1:
+        raise ProfileError(f"{where}: nodes", f"is {nodes}, and must be at least 1")
+    spread = f"{gpu_type}_{nodes}{_NODES}" if nodes > 1 else gpu_type
+    yield _speed(row, spread, nodes * gpus_per_node, seconds, source, where)
+
+
+def _speed(
+    row: Mapping[str, Any], gpu_type: str, gpus: int, seconds: float, source: str, where: str
+) -> tuple[str, SpeedPoint, int | None]:
+    point = _made(where, SpeedPoint, gpu_type, gpus, seconds, source)
+    if BATCH not in row:
+        return row["job_type"], point, None
+    if row[BATCH] < 1:
+        raise ProfileError(f"{where}: {BATCH}", f"is {row[BATCH]}, and must be at least 1")
+    batch = row[BATCH] * gpus
+    return f"{row['job_type']}-b{batch}", point, batch
+
+
+def _is_gpus(name: str) -> bool:
+    """Whether a column has the seconds per step on a number of GPUs, its name."""
+    return name.isascii() and name.isdigit() and name != "0"
 
 
 def _group(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> list[Any]:

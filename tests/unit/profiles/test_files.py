@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reshape_controller.core.profile_book import same_gpu
 from reshape_profiles import files, gavel, loader, table
 from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
 
@@ -77,6 +78,64 @@ def test_a_table_needs_only_the_columns_that_it_fills_in_any_order(tmp_path: Pat
     )
     (found,) = files.load(file(tmp_path, "a.csv", text)).bundle.profiles
     assert found == Profile("a", speed=(SpeedPoint("V100", 1, 0.5), SpeedPoint("V100", 2, 0.25)))
+
+
+def test_a_wide_table_has_a_column_for_each_number_of_gpus(tmp_path: Path) -> None:
+    text = "job_type,gpu_type,1,2,4,source\na,V100,0.5,0.25,,measured\na,P100,,,,\na,K80,2,,0.75,\n"
+    (found,) = files.load(file(tmp_path, "a.csv", text)).bundle.profiles
+    assert found.speed == (
+        SpeedPoint("V100", 1, 0.5, "measured"),
+        SpeedPoint("V100", 2, 0.25, "measured"),
+        SpeedPoint("K80", 1, 2.0),
+        SpeedPoint("K80", 4, 0.75),
+    )
+
+
+def test_figures_by_nodes_are_gpus_of_a_node_and_those_of_several_nodes_are_kept(
+    tmp_path: Path,
+) -> None:
+    head = "job_type,gpu_type,nodes,gpus_per_node,seconds_per_step\n"
+    found = files.load(file(tmp_path, "a.csv", head + "a,V100,1,4,0.5\na,V100,2,4,0.3\n"))
+    assert found.bundle.profiles[0].speed == (
+        SpeedPoint("V100", 4, 0.5),
+        SpeedPoint("V100_2nodes", 8, 0.3),
+    )
+    assert found.notes == ("1 speeds on several nodes: kept as V100_2nodes, which no host has",)
+    assert not same_gpu("V100_2nodes", "tesla-v100-sxm2-16gb")
+
+
+def test_a_batch_for_each_gpu_gives_a_type_for_each_batch_of_all_gpus(tmp_path: Path) -> None:
+    head = "job_type,gpu_type,gpus,batch_per_gpu,seconds_per_step\n"
+    rows = "a,V100,1,64,0.5\na,V100,2,32,0.3\na,V100,2,64,0.6\n"
+    small, large = files.load(file(tmp_path, "a.csv", head + rows)).bundle.profiles
+    assert (small.job_type, small.global_batch, len(small.speed)) == ("a-b64", 64, 2)
+    assert (large.job_type, large.global_batch) == ("a-b128", 128)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("job_type,gpu_type,1,gpus\na,V100,0.5,2\n", "has the columns 1 and gpus; keep one form"),
+        ("job_type,gpu_type,1,nodes\na,V100,0.5,2\n", "has the columns 1 and nodes; keep one"),
+        ("job_type,gpus,nodes\na,1,1\n", "nodes go with gpus_per_node"),
+        ("job_type,gpu_type,1\na,,0.5\n", "line 2: gpu_type: is empty; name the GPUs"),
+        ("job_type,gpu_type,1\na,V100,fast\n", "line 2: 1: 'fast' is not a number"),
+        ("job_type,gpu_type,nodes,seconds_per_step\na,V100,1,2\n", "gpus_per_node missing"),
+        (
+            "job_type,gpu_type,nodes,gpus_per_node,seconds_per_step\na,V100,0,1,2\n",
+            "line 2: nodes: is 0",
+        ),
+        ("job_type,gpu_type,1,batch_per_gpu\na,V100,2,0\n", "batch_per_gpu: is 0, and must be"),
+        (
+            "job_type,gpu_type,1,batch_per_gpu,step,accuracy\na,V100,2,8,5,0.5\n",
+            "goes with speeds, and the row has step",
+        ),
+    ],
+)
+def test_forms_that_do_not_go_together_are_refused(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(loader.ProfileError) as error:
+        files.load(file(tmp_path, "a.csv", text))
+    assert what in str(error.value)
 
 
 def test_throughputs_of_one_global_batch_are_one_profile(tmp_path: Path) -> None:
