@@ -46,13 +46,13 @@ def test_the_default_panel_starts_job_2_174_s_after_job_1_has_ended() -> None:
 def test_in_place_job_2_trains_110_s_after_its_submission_and_job_1_pauses_27_s() -> None:
     result = run(scene(IN_PLACE), "paper", "sidecar")
     one, two = result.jobs
-    (down,) = result.reshapes
+    down, up = result.reshapes
     assert (down.asked_at_s, down.seconds) == pytest.approx((180.0 + 83.0, 27.0), abs=0.1)
     assert two.first_step_s == pytest.approx(290.0, abs=0.1)
     assert two.finished_s == pytest.approx(290.0 + 442.0, abs=1.0)
-    before_s = 263.0 - 110.0
-    left = steps(459.0, 4) - before_s / STEP_4_S
-    assert one.finished_s == pytest.approx(290.0 + left * STEP_2_S + END_S, abs=1.0)
+    # At 290 s 633 - 263 = 370 s of training on four GPUs are left, and 442 s on two do 313 of them.
+    assert up.asked_at_s == pytest.approx(732.0, abs=1.0)
+    assert one.finished_s == pytest.approx(732.0 + 37.0 + 57.0, abs=1.0)
 
 
 def test_in_place_a_job_1_of_twice_the_length_grows_back_in_37_s() -> None:
@@ -62,7 +62,7 @@ def test_in_place_a_job_1_of_twice_the_length_grows_back_in_37_s() -> None:
     assert (down.size_before, down.size_after, up.size_after) == (4, 2, 4)
     assert up.asked_at_s == pytest.approx(two.finished_s, abs=0.1)
     assert up.seconds == pytest.approx(37.0, abs=0.2)
-    done = (263.0 - 110.0) / STEP_4_S + (up.asked_at_s - 290.0) / STEP_2_S
+    done = (263.0 - 174.0) / STEP_4_S + (up.asked_at_s - 290.0) / STEP_2_S
     left = 2 * steps(459.0, 4) - done
     end_s = up.asked_at_s + 37.0 + left * STEP_4_S + END_S
     assert one.finished_s == pytest.approx(end_s, abs=1.0)
@@ -78,10 +78,18 @@ def test_by_restart_the_pauses_are_204_s_and_242_s() -> None:
     # Under the device plugin Job 2's GPUs are free when its pod is gone.
     assert up.asked_at_s == pytest.approx(two.finished_s + 90.0, abs=0.1)
     assert up.seconds == pytest.approx(242.0, abs=0.2)
-    done = (180.0 - 142.0) / STEP_4_S + (up.asked_at_s - 384.0) / STEP_2_S
+    done = (180.0 - 174.0) / STEP_4_S + (up.asked_at_s - 384.0) / STEP_2_S
     left = steps(459.0, 4) - done
     end_s = up.asked_at_s + 242.0 + left * STEP_4_S + END_S
     assert one.finished_s == pytest.approx(end_s, abs=1.0)
+
+
+def test_job_1_takes_its_first_step_at_the_same_time_in_every_panel() -> None:
+    found = json.loads(reshape("replay", "--workload", "case-study", "-o", "json").stdout)
+    firsts = [line["first_step_s"] for line in found if line["job"] == "job-1"]
+    assert firsts == pytest.approx([174.0] * 3, abs=0.1)
+    assert found[2]["completed_s"] == pytest.approx(1234.0, abs=1.0)
+    assert found[4]["completed_s"] == pytest.approx(826.0, abs=1.0)
 
 
 def test_each_panel_has_its_own_costs_and_says_so() -> None:

@@ -5,6 +5,8 @@ prints for comparison. No input is fitted to a printed result.
 
 Stated: submissions at 0 s and 180 s on four and two GPUs; 1.7 times the speed on two GPUs and 2.4
 times on four; a start of 174 s; reshapes of 27 s and 37 s in place, of 204 s and 242 s by restart.
+Job 1 takes its first step at 174 s in every panel: where the costs of a panel give a shorter start,
+it is submitted later by the difference, so that all panels have done the same work at 180 s.
 Work: Job 1 trains from the end of its start (174 s) to 633 s on four GPUs, Job 2 from 807 s to
 1,249 s on two (panel a). How a sum splits into its parts is assumed: ``reshape_profiles`` says so
 in ``data/README.md``.
@@ -27,6 +29,8 @@ SOURCE = "paper, introduction: 1.7 and 2.4 times the speed"
 SAVE_S, STOP_S = 5.0, 5.0
 JOB_1_S, JOB_2_S = 633.0 - 174.0, 1249.0 - 807.0
 """First step to completion in panel (a), the last checkpoint and stop included."""
+FIRST_STEP_S = 174.0
+"""First step of Job 1, in every panel."""
 GPU_TYPE = "V100"
 
 IN_PLACE = Costs(
@@ -86,7 +90,9 @@ def steps(seconds: float, gpus: int) -> int:
 def scene(costs: Costs, *, sizes: tuple[tuple[int, ...], ...] = ((1, 2, 4), (2,))) -> Scene:
     """Return the scene of the two jobs; ``sizes``: their optional numbers of GPUs."""
     jobs = []
-    for number, (submit_s, seconds, gpus) in enumerate(((0.0, JOB_1_S, 4), (180.0, JOB_2_S, 2))):
+    submit_1_s = FIRST_STEP_S - costs.overhead.job_init_s - costs.process_init_s(4)
+    stated = ((submit_1_s, JOB_1_S, 4), (180.0, JOB_2_S, 2))
+    for number, (submit_s, seconds, gpus) in enumerate(stated):
         spec = JobSpec(
             f"job-{number + 1}",
             ("python", "train.py"),
