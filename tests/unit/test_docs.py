@@ -290,7 +290,7 @@ def test_every_function_of_the_core_that_the_documents_name_is_there() -> None:
     missing = []
     for path in documents():
         for module, rest in re.findall(r"`(\w+)\.([\w.]+)`", path.read_text()):
-            if module not in modules or rest == "py":
+            if module not in modules or rest in ("py", "csv", "parquet"):
                 continue
             found: object = importlib.import_module(f"reshape_controller.core.{module}")
             for part in rest.split("."):
