@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ON_THE_INDEX = {
     *("ansible-core", "ansible-runner", "kubernetes", "matplotlib", "nvidia-ml-py"),
-    *("pyarrow", "tensorflow-cpu", "torch", "tornado"),
+    *("pandas", "pyarrow", "tensorflow-cpu", "torch", "tornado"),
 }
 """Packages that documents and remedies may name. Look at the index before you add a name."""
 OPTIONS_WITH_VALUE = {"-r", "-c", "--target", "--requirement", "--constraint"}
