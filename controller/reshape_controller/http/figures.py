@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import prometheus_client as prometheus
 
@@ -136,22 +137,33 @@ class LogFigures:
         self._completion_s = histogram(
             registry, LONG_BUCKETS_S, "reshape_job_completion_seconds", text, "state"
         )
-        for state in _ENDS:
-            self._completion_s.labels(state)  # a first failure is an increase, also for Prometheus
         text = "Plans that change jobs"
         self._decisions = counter(registry, "reshape_decisions", text, "reason")
         text = "Starts of training processes; fallback: the settings allow a faster one"
         self._starts = counter(registry, "reshape_starts", text, "how", "fallback")
-        for how in StartKind:
-            self._starts.labels(how.value, "false")
         self._counters = {kind: counter(registry, name, text) for kind, name, text in _COUNTERS}
         """Counters of entries of one kind."""
         text = "Training steps that were executed again or not saved"
         self._lost = counter(registry, "reshape_steps_lost", text)
+        self._show_zeros()
         self._reasons = Reasons()
         self._open: dict[JobId, _Reshape] = {}
         self._lost_by: dict[JobId, int] = {}
         """Lost steps of each unfinished job that lost some."""
+
+    def _show_zeros(self) -> None:
+        """Show what has not happened yet as 0. Prometheus sees no increase in a series that begins
+        with 1."""
+        for state in _ENDS:
+            self._completion_s.labels(state)
+        for how in StartKind:
+            self._starts.labels(how.value, "false")
+        for direction, mechanism in product(
+            ("up", "down"), (Mechanism.SIDECAR, Mechanism.TERMINATE)
+        ):
+            self._reshape_s.labels(direction, mechanism.value, "done")
+            for outcome in {"done", "withdrawn", *_CUT_SHORT.values()}:
+                self._reshapes.labels(direction, mechanism.value, outcome)
 
     @property
     def under_way(self) -> frozenset[JobId]:

@@ -99,6 +99,8 @@ def test_a_reshape_is_counted_once_with_its_time_and_phases(tmp_path: Path) -> N
         found = await scrape(it)
         down = {"direction": "down", "mechanism": "sidecar"}
         assert total(found, "reshape_reshapes_total") == 1
+        zero = ("reshape_reshapes_total", frozenset({**down, "outcome": "failed"}.items()))
+        assert found[zero] == 0, "a first failure is an increase"
         assert total(found, "reshape_reshapes_total", outcome="done", **down) == 1
         assert total(found, "reshape_reshape_seconds_count", outcome="done", **down) == 1
         assert total(found, "reshape_queue_wait_seconds_count") == 2
