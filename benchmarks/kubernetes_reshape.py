@@ -24,6 +24,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
+from reshape_gpu import requests
+from reshape_gpu.requests import Request
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
 
@@ -32,10 +35,10 @@ from observed import Run, read_log  # noqa: E402
 from pod_times import PodTimes, PodTimestamps  # noqa: E402
 from reshape_phases import REST_MAX_S  # noqa: E402
 
-from reshape_controller.cli import config  # noqa: E402
 from reshape_controller.cli.serve.store_settings import store_settings  # noqa: E402
 from reshape_controller.http.timeline import Timeline  # noqa: E402
-from reshape_controller.http.views import History, JobView  # noqa: E402
+from reshape_gpu import config  # noqa: E402
+from reshape_gpu.values import JobView  # noqa: E402
 from tests.kubernetes.grounds import grounds  # noqa: E402
 from tests.kubernetes.layout import NODES  # noqa: E402
 from tests.kubernetes.namespace import namespace  # noqa: E402
@@ -130,8 +133,8 @@ def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int) -> list[Ro
             daemon.up("--launch-by", "ansible", "--preset", preset)
             print(f"round {number} of {rounds}: {way}", flush=True)
             loads += there_and_back(daemon, shared, job)
-    events = daemon.client().get(History, f"/v1/jobs/{job}/history").events
-    timeline = daemon.client().get(Timeline, "/v1/timeline")
+    events = daemon.client().ask(requests.history(job)).events
+    timeline = daemon.client().ask(Request("GET", "/v1/timeline", Timeline))
     assert daemon.reshape("cancel", job).returncode == 0
     ended = daemon.wait(job, "is cancelled", state="cancelled", stage="none")
     daemon.nothing_left()

@@ -20,11 +20,13 @@ from typing import Any
 
 from gpu.step import MARKS, PROGRAMS, Step, StepFailed
 
-from reshape_controller.cli.client import Client, connect
-from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.jobs.tables import ENDED
-from reshape_controller.http.views import GpuList, GpuView, JobPage, JobView
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError
+from reshape_gpu.requests import Request, Response
+from reshape_gpu.target import of_home
+from reshape_gpu.values import ENDED, GpuView, JobView
 from reshape_launcher.local.groups import Groups
 from reshape_sidecar.agent.spec import Folder
 
@@ -47,11 +49,11 @@ class Job:
 
     @property
     def view(self) -> JobView:
-        return self._daemon.client.get(JobView, f"/v1/jobs/{self.id}")
+        return self._daemon.client.get(self.id)
 
     def ask(self, action: str) -> None:
         """Send a request of a user: pause, resume, cancel. Raises CliError."""
-        self._daemon.client.ask("POST", f"/v1/jobs/{self.id}/{action}")
+        self._daemon.client.ask(requests.act(self.id, action))
 
     def marks(self) -> Marks:
         try:
@@ -124,7 +126,7 @@ class Daemon:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(CliError, OSError):
+        with contextlib.suppress(ClientError, OSError):
             self._cancel_all()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
@@ -149,40 +151,40 @@ class Daemon:
             "env": {MARKS: str(marks)},
             **fields,
         }
-        view = self.client.post(JobView, "/v1/jobs", record)
+        view = self.client.ask(requests.submit(record))
         return Job(self, name, view.id, marks)
 
     def gpu(self) -> GpuView:
         """Return the controller's view of the GPU."""
-        gpus = self.client.get(GpuList, "/v1/gpus").gpus
+        gpus = self.client.gpus()
         if not gpus:
             raise StepFailed("the daemon has no GPU")
         return gpus[0]
 
     def clear(self) -> None:
         """Give the operator's word that the quarantined GPU is free. Raises CliError."""
-        self.client.ask("POST", f"/v1/gpus/{self.step.uuid}/clear")
+        self.client.ask(requests.clear(self.step.uuid))
 
     def _answers(self) -> bool:
         if self._process.poll() is not None:
             log = (self.step.logs / "daemon.log").read_text(errors="replace").strip()
             raise StepFailed("the daemon did not start: " + " / ".join(log.splitlines()[-3:]))
         try:
-            self.client = connect(self.home)
-            self.client.ask("GET", "/readyz")
-        except CliError:
+            self.client = Client.at(of_home(self.home))
+            self.client.ask(Request("GET", "/readyz", Response))
+        except ClientError:
             return False
         return True
 
     def _cancel_all(self) -> None:
         end_s = time.monotonic() + END_S
         while time.monotonic() < end_s:
-            jobs = self.client.get(JobPage, "/v1/jobs").jobs
+            jobs = self.client.page().jobs
             if all(job.state in ENDED and job.stage == "none" for job in jobs):
                 return
             for job in jobs:
                 if job.state not in ENDED:
-                    self.client.ask("POST", f"/v1/jobs/{job.id}/cancel")
+                    self.client.cancel(job.id)
             time.sleep(0.1)
 
 

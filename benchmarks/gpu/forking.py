@@ -19,8 +19,6 @@ from gpu.daemon import Daemon
 from gpu.memory import Samples
 from gpu.step import DRIVER, Step, StepFailed
 
-from reshape_controller.http.views import JobView
-
 FORK_S = 60.0
 CRASHES = 3
 CRASHES_STAND_IN = 1
@@ -111,7 +109,7 @@ def _wait_for_zygote(step: Step, daemon: Daemon, job: str) -> None:
     """Wait while the job's zygote imports."""
     end_s = time.monotonic() + min(READY_S, step.left_s)
     while time.monotonic() < end_s:
-        view = daemon.client.get(JobView, f"/v1/jobs/{job}")
+        view = daemon.client.get(job)
         if view.standby is None or str(view.standby.state) != "starting":
             return
         time.sleep(0.1)

@@ -9,7 +9,7 @@ from gpu.daemon import Daemon, Job
 from gpu.memory import Samples
 from gpu.step import MIB, Step
 
-from reshape_controller.http.views import JobView
+from reshape_gpu.values import JobView
 from reshape_sidecar.gpu import FREE_MEMORY_BYTES
 
 MEMORY_BYTES = 1 << 30

@@ -42,8 +42,9 @@ from summary import summarize
 from tables import comparison, is_kept, kept, order
 from watch import RunFailed
 
-from reshape_controller.cli.exits import CliError
+from reshape_controller.cli.exits import code_of
 from reshape_controller.cli.timeline import gantt
+from reshape_gpu.errors import ClientError
 
 INTERRUPTED = 130
 """The exit code that shells give a program that Ctrl-C ended."""
@@ -64,9 +65,9 @@ def main() -> int:
     console = Console(width=width, highlight=False)
     try:
         server = server_of(options.store)
-    except CliError as error:
+    except ClientError as error:
         print(error.text(), file=sys.stderr)
-        return int(error.code)
+        return int(code_of(error))
     clear(options.out)
     names = options.preset or SETS[options.presets]
     starts = ("--standby", options.standby, "--overlap", options.overlap)
@@ -82,9 +83,9 @@ def main() -> int:
     try:
         for costs in sets:
             runs[costs.label] = _all_runs(presets, costs, options, server, console)
-    except CliError as error:
+    except ClientError as error:
         print(error.text(), file=sys.stderr)
-        return int(error.code)
+        return int(code_of(error))
     except RunFailed as error:
         console.print(f"[bold]failed[/bold]: {error}; logs are in {options.out}", soft_wrap=True)
         return 1

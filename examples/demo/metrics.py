@@ -17,7 +17,7 @@ from typing import Any
 from observed import Run
 
 from reshape_controller.http.timeline import Span
-from reshape_controller.http.views import EventView, JobView
+from reshape_gpu.values import EventView, JobView
 from reshape_sidecar.wire import PhaseTimes
 
 ASKED = ("shrink-asked", "grow-asked", "relaunch-asked")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from reshape_controller.core.events import SideCarReported
 from reshape_controller.http.timeline import Timeline
-from reshape_controller.http.views import EventView, JobView
 from reshape_controller.store.protocol import Store
+from reshape_gpu.values import EventView, JobView
 from reshape_sidecar.wire import PhaseTimes
 
 

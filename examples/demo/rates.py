@@ -12,7 +12,7 @@ from itertools import groupby
 from metrics import begin_of, end_of
 from observed import Run, Sample
 
-from reshape_controller.http.views import JobView
+from reshape_gpu.values import JobView
 
 WINDOW_S = 5.0
 """Steps are counted over so long: new ones are heard of once a second."""

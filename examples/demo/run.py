@@ -17,11 +17,12 @@ from rich.console import Console
 from scenario import DEVICE_TRUTH, GPUS, RECORDS, SUBMIT_AT_S, Costs, Preset
 from watch import Watch
 
-from reshape_controller.cli import config
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.replays.own_daemon import is_over, own_daemon
 from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.http.timeline import Timeline
+from reshape_gpu import config
+from reshape_gpu.requests import Request
 
 STORE = "RESHAPE_STORE"
 OF_THE_STORE = {
@@ -75,7 +76,7 @@ def run(
             lambda jobs: len(jobs) == len(RECORDS) and all(map(is_over, jobs.values())), coming
         )
         watch.read_all()
-        timeline = client.get(Timeline, "/v1/timeline")
+        timeline = client.ask(Request("GET", "/v1/timeline", Timeline))
     facts = read_log(place.make())
     return Run(
         preset=preset.name,

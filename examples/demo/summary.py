@@ -14,7 +14,7 @@ from typing import Any
 from metrics import Reshape, begin_of, metrics, promises, reshapes, starts
 from observed import Run
 
-from reshape_controller.http.views import JobView
+from reshape_gpu.values import JobView
 from reshape_sidecar.device_truth import LATE_STEPS_RATIO_MAX
 
 DIGITS = 3

@@ -14,9 +14,9 @@ from observed import Sample
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.jobs.tables import ENDED
-from reshape_controller.http.views import EventView, History, JobPage, JobView
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.values import ENDED, EventView, JobView
 
 POLL_S = 0.2
 """Iterations per second are made of what is seen, so it is looked at often."""
@@ -93,7 +93,7 @@ class Watch:
         self._look()
 
     def _look(self) -> None:
-        page = self._client.get(JobPage, "/v1/jobs")
+        page = self._client.page()
         now_s = time.time()
         self.jobs = {job.name: job for job in page.jobs}
         fresh: list[tuple[EventView, str]] = []
@@ -104,7 +104,7 @@ class Watch:
             if self._seqs.get(job.id) == job.seq:
                 continue
             self._seqs[job.id] = job.seq
-            events = self._client.get(History, f"/v1/jobs/{job.id}/history").events
+            events = self._client.ask(requests.history(job.id)).events
             seen = self._printed.get(job.id, 0)
             fresh += [(event, job.name) for event in events[seen:]]
             self._printed[job.id] = len(events)

@@ -17,16 +17,16 @@ import reshape_launcher.tags
 import reshape_profiles.tags
 import reshape_sidecar.tags
 from reshape_controller.access.token_file import TokenFile
-from reshape_controller.cli.access.logins import Logins
-from reshape_controller.cli.home import Address
 from reshape_controller.core import state
 from reshape_controller.core.record import HistoryEntry, LogRecord
-from reshape_controller.http import views
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.routes import OPERATIONS
 from reshape_controller.replay.account import Moment
 from reshape_controller.replay.inputs import Cluster, Costs
 from reshape_controller.store.protocol import Decision, JobRow, ProfileRow
+from reshape_gpu import values
+from reshape_gpu.home import Address
+from reshape_gpu.logins import Logins
 from reshape_launcher.local.groups import GroupFile
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
@@ -64,7 +64,7 @@ FILES = (
 )
 BUNDLES = (Cluster, Costs, Moment)
 ANSWERS = (entry.answer for entry in OPERATIONS)
-HTTP = (ErrorBody, views.DecisionView, *filter(dataclasses.is_dataclass, ANSWERS))
+HTTP = (ErrorBody, values.DecisionView, *filter(dataclasses.is_dataclass, ANSWERS))
 ROOTS = (*LOG, *PROJECTIONS, *WIRE, *FILES, *BUNDLES, *HTTP)
 
 

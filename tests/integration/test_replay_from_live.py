@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.client import connect
 from reshape_controller.cli.home import Home
+from reshape_gpu.client import Client
+from reshape_gpu.requests import Request, Response
+from reshape_gpu.target import of_home
 from tests.support.daemon_bed import Bed
 from tests.support.daemon_bed import bed as make_bed
 
@@ -84,6 +86,8 @@ def test_the_state_that_the_api_gives_has_no_environment_of_a_job(bed: Bed) -> N
     job = bed.submit("first", steps=3000, env={"TOKEN": "do-not-tell"})
     bed.reaches(job, "running")
 
-    text = connect(Home(bed.home)).ask("GET", "/v1/state").body.decode()
+    text = (
+        Client.at(of_home(Home(bed.home))).ask(Request("GET", "/v1/state", Response)).body.decode()
+    )
     assert job in text
     assert "do-not-tell" not in text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from reshape_controller.cli.config import Value, load
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.core import events as ev
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.sqlite.store import SqliteStore
+from reshape_gpu.config import Value, load
 from tests.support.live_fakes import Nothing
 
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reshape_controller.cli.client import Client, connect
-from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
-from reshape_controller.http.views import JobPage, JobView
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError
+from reshape_gpu.target import of_home
+from reshape_gpu.values import JobView
 from tests.kubernetes import claim_folder, image
 from tests.kubernetes.namespace import CORE, PACKAGES, SHARED, Namespace, Thing, eventually
 from tests.support.daemon_bed import PROGRAM, ROOT, SAVES, Bed
@@ -204,20 +205,20 @@ class PodDaemon(Bed):
 
     def client(self) -> Client:
         """Asks the daemon without the start of a program; for what changes quickly."""
-        return connect(Home(self.home))
+        return Client.at(of_home(Home(self.home)))
 
     def jobs(self) -> dict[str, JobView] | None:
         """All jobs by name; None while nobody answers."""
         try:
-            return {job.name: job for job in self.client().get(JobPage, "/v1/jobs").jobs}
-        except CliError:
+            return {job.name: job for job in self.client().page().jobs}
+        except ClientError:
             return None
 
     def view(self, key: str) -> JobView | None:
         """The job now; None while nobody answers."""
         try:
-            return self.client().get(JobView, f"/v1/jobs/{key}")
-        except CliError:
+            return self.client().get(key)
+        except ClientError:
             return None
 
     def wait(self, key: str, text: str, **wanted: object) -> JobView:

@@ -16,10 +16,12 @@ import subprocess
 import threading
 from pathlib import Path
 
-from reshape_controller.cli.client import Client, connect
-from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
-from reshape_controller.http.views import Status
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError
+from reshape_gpu.target import of_home
+from reshape_gpu.values import Status
 from tests.kubernetes.namespace import Namespace, eventually
 from tests.kubernetes.pod_daemon import PodDaemon
 from tests.support.daemon_bed import PROGRAM
@@ -50,13 +52,13 @@ class Replica(PodDaemon):
         return super().environment(RESHAPE_SECRETS=self._words[-1], **more)
 
     def client(self) -> Client:
-        return connect(Home(self.home, Path(self._words[-1])))
+        return Client.at(of_home(Home(self.home, Path(self._words[-1]))))
 
     def status(self) -> Status | None:
         """How it says that it is; None while it does not answer."""
         try:
-            return self.client().get(Status, "/v1/status")
-        except CliError:
+            return self.client().ask(requests.status())
+        except ClientError:
             return None
 
     def becomes(self, role: str, within_s: float = 180.0) -> Status:

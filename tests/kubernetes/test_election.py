@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.http.views import JobView
+from reshape_gpu.values import JobView
 from reshape_launcher.leases import LEASE_S
 from tests.kubernetes import cluster, control_plane
 from tests.kubernetes.grounds import Grounds

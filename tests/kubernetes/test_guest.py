@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from reshape_controller.http.views import GpuList, GpuView
+from reshape_gpu.values import GpuView
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.namespace import Thing, eventually
 from tests.kubernetes.pod_daemon import BATCH_GROUP, JOB_ANNOTATION, PodDaemon, cordon
@@ -49,7 +49,7 @@ def idle(daemon: PodDaemon) -> int:
 
 def gpus(daemon: PodDaemon, node: str) -> list[GpuView]:
     """The GPUs of a node as the daemon shows them."""
-    return [gpu for gpu in daemon.client().get(GpuList, "/v1/gpus").gpus if gpu.host == node]
+    return [gpu for gpu in daemon.client().gpus() if gpu.host == node]
 
 
 def write(daemon: PodDaemon, **fields: object) -> None:

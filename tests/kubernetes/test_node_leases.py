@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.http.views import GpuList
 from reshape_launcher.kubernetes.node_leases import LOOK_EVERY_S
 from tests.kubernetes.namespace import Namespace, eventually
 from tests.kubernetes.pod_daemon import PodDaemon
@@ -39,7 +38,7 @@ def write(daemon: PodDaemon, **fields: object) -> None:
 
 def nodes_of(daemon: PodDaemon) -> set[str]:
     """Nodes on which a daemon has GPUs."""
-    return {gpu.host for gpu in daemon.client().get(GpuList, "/v1/gpus").gpus}
+    return {gpu.host for gpu in daemon.client().gpus()}
 
 
 def test_a_controller_that_is_cut_off_keeps_its_nodes_until_a_person_gives_them_away(

@@ -24,9 +24,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from reshape_controller.cli.config import load
 from reshape_controller.cli.serve.daemon import serve
 from reshape_controller.cli.serve.up import checked, start_logging
+from reshape_gpu.config import load
 from tests.support.crash_states import noted_in
 
 IN_REQUEST_S = 0.02

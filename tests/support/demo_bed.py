@@ -17,7 +17,7 @@ if str(DEMO) not in sys.path:
 from observed import Process, Run, Sample  # noqa: E402
 
 from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline  # noqa: E402
-from reshape_controller.http.views import EventView, JobView  # noqa: E402
+from reshape_gpu.values import EventView, JobView  # noqa: E402
 from reshape_sidecar.wire import PhaseTimes  # noqa: E402
 
 BEGIN_S = 1_000.0

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from reshape_controller.cli.config import SettingValue, config_file
 from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.http.openapi import version as version_of
+from reshape_gpu.config import SettingValue, config_file
 
 config_app = typer.Typer(help="Settings of the daemon and the commands.", no_args_is_help=True)
 

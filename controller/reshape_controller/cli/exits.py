@@ -1,9 +1,17 @@
-"""Exit codes, and the form of every error for users: what is wrong, where, and the remedy."""
+"""Exit codes, and the error that ends a command."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from reshape_gpu.errors import (
+    ClientError,
+    NotFound,
+    Problem,
+    Refused,
+    SettingError,
+    Unreachable,
+)
 
 
 class Exit(IntEnum):
@@ -17,38 +25,27 @@ class Exit(IntEnum):
     REJECTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem: what is wrong, where, and the remedy."""
-
-    what: str
-    where: str = ""
-    remedy: str = ""
-
-    def lines(self) -> list[str]:
-        found = [self.what]
-        if self.where:
-            found.append(f"  where:  {self.where}")
-        if self.remedy:
-            found.append(f"  remedy: {self.remedy}")
-        return found
-
-
-class CliError(Exception):
-    """The command failed. ``problems`` has at least one entry; ``code`` may be a job's own."""
+class CliError(ClientError):
+    """The command failed. ``code`` may be a job's own."""
 
     def __init__(self, code: Exit | int, *problems: Problem) -> None:
-        super().__init__("; ".join(problem.what for problem in problems))
+        super().__init__(*problems)
         self.code = code
-        self.problems = problems
 
-    def text(self) -> str:
-        """Return the text for stderr."""
-        lines: list[str] = []
-        for problem in self.problems:
-            first, *rest = problem.lines()
-            lines += [f"error: {first}", *rest]
-        return "\n".join(lines)
+
+_CODES: dict[type[ClientError], Exit] = {
+    SettingError: Exit.USAGE,
+    NotFound: Exit.NOT_FOUND,
+    Unreachable: Exit.UNREACHABLE,
+    Refused: Exit.REJECTED,
+}
+
+
+def code_of(error: ClientError) -> Exit | int:
+    """Return the exit code of a command that an error ends."""
+    if isinstance(error, CliError):
+        return error.code
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), Exit.FAILED)
 
 
 def failed(code: Exit | int, what: str, where: str = "", remedy: str = "") -> CliError:

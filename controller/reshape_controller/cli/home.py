@@ -1,7 +1,7 @@
 """The daemon's home folder: token, secret, address, lock.
 
-Does: create the folder (0700) and the two secrets (0600) once, and give clients the daemon's
-address. Never: show a token. State: these files.
+Does: create the folder (0700) and the two secrets (0600) once, and publish the daemon's address.
+Never: show a token. State: these files.
 
 | File | Content |
 |---|---|
@@ -30,6 +30,7 @@ from pathlib import Path
 
 from reshape_controller.access import token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_gpu.home import Address, HomeFolder, locked
 from reshape_sidecar import codec, durable, state_files
 from reshape_sidecar.init import files
 
@@ -40,21 +41,11 @@ LOCK_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """The address of a daemon, and its pid."""
+class Home(HomeFolder):
+    """A home folder, as its daemon writes it. Each method reads or writes only its own file.
 
-    url: str
-    pid: int
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """A home folder. Each method reads or writes only its own file."""
-
-    folder: Path
-    secrets: Path | None = None
-    """Shared folder of the tokens and ``secret``; None: they are in the home and created here."""
+    Without a shared folder of secrets, they are created in the home.
+    """
 
     @property
     def store(self) -> Path:
@@ -65,20 +56,8 @@ class Home:
         return self.folder / "jobs"
 
     @property
-    def token_file(self) -> Path:
-        return (self.secrets or self.folder) / "token"
-
-    @property
     def named_tokens_file(self) -> Path:
         return (self.secrets or self.folder) / token_file.FILE_NAME
-
-    @property
-    def address_file(self) -> Path:
-        return self.folder / "address.json"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.folder / "daemon.lock"
 
     def prepare(self) -> None:
         """Create the folder and check that it is writable. Raises CliError."""
@@ -107,7 +86,7 @@ class Home:
         """Lock the home for this daemon until the process ends. Raises CliError."""
         fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         for _ in range(LOCK_TRIES):
-            if _locked(fd, fcntl.LOCK_EX):
+            if locked(fd, fcntl.LOCK_EX):
                 break
             time.sleep(LOCK_PAUSE_S)
         else:
@@ -125,27 +104,6 @@ class Home:
         with contextlib.suppress(OSError):  # on a full disk only people miss the pid
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd
-
-    def has_daemon(self) -> bool:
-        """True if a daemon holds the home now.
-
-        If none does, its port may belong to another program, which must not get the token.
-        """
-        try:
-            fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            return not _locked(fd, fcntl.LOCK_SH)
-        finally:
-            os.close(fd)
-
-    def is_closed(self) -> bool:
-        """True if the folder exists, but this user may not look into it."""
-        try:
-            return not os.access(self.folder, os.R_OK | os.X_OK) and self.folder.exists()
-        except PermissionError:  # its parent is closed
-            return True
 
     def token(self) -> str:
         """Return the operator's token; create it at the first start."""
@@ -172,27 +130,6 @@ class Home:
     def secret(self) -> bytes:
         """Return the key of the tokens of attempts; create it at the first start."""
         return self._secret("secret").encode()
-
-    def read_token(self) -> str | None:
-        """Return the operator's token for a client; None without one. Raises CliError."""
-        try:
-            return self.token_file.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise failed(
-                Exit.UNREACHABLE,
-                f"the token file cannot be read: {error}",
-                str(self.token_file),
-                "run as the user who started the daemon, or give another --home",
-            ) from None
-
-    def address(self) -> Address | None:
-        """Return the address of the current or last daemon; None if there was none."""
-        try:
-            return codec.loads(Address, self.address_file.read_bytes())
-        except (OSError, codec.CodecError):
-            return None
 
     def write_address(self, address: Address) -> None:
         self._publish("address.json", codec.dumps(address) + "\n")
@@ -254,11 +191,3 @@ class Home:
             what = f"{name} cannot be written in the daemon's home: {error.strerror}"
             remedy = "free space on its disk, or give another --home"
             raise failed(Exit.FAILED, what, str(self.folder), remedy) from None
-
-
-def _locked(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from reshape_controller.cli import streams
-from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.exits import Exit, code_of, failed
+from reshape_gpu.errors import ClientError
 
 if TYPE_CHECKING:
     import typer
@@ -166,7 +167,7 @@ def _run() -> None:
             sys.stdout.flush()  # here, because a closed pipe cannot be handled later
     except KeyboardInterrupt:  # during imports; a running command handles it itself
         sys.exit(128 + signal.SIGINT)
-    except CliError as error:
+    except ClientError as error:
         _end(error)
     except BrokenPipeError:
         # The reader has closed the pipe (``reshape get | head``).
@@ -181,12 +182,12 @@ def _run() -> None:
         _end(_no_room(error) or _defect(error))
 
 
-def _end(error: CliError) -> NoReturn:
+def _end(error: ClientError) -> NoReturn:
     streams.say(error.text())
-    sys.exit(error.code)
+    sys.exit(code_of(error))
 
 
-def _no_room(error: Exception) -> CliError | None:
+def _no_room(error: Exception) -> ClientError | None:
     """Return the error if a full disk, under stdout or a file, is the cause; None if not."""
     if not isinstance(error, OSError) or error.errno not in NO_ROOM:
         return None
@@ -195,7 +196,7 @@ def _no_room(error: Exception) -> CliError | None:
     return failed(Exit.FAILED, what, where, "free space there, or write elsewhere")
 
 
-def _defect(error: Exception) -> CliError:
+def _defect(error: Exception) -> ClientError:
     what = f"reshape has a defect: {type(error).__name__}: {error}"
     remedy = f"report it with the output of the same command under {DEBUG}=1"
     return failed(Exit.FAILED, what, " ".join(sys.argv), remedy)

@@ -12,13 +12,12 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from reshape_controller.cli.client import Client, at, connect
-from reshape_controller.cli.config import BY_NAME, Config, load
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.home import Home
 from reshape_controller.cli.output import Output
-from reshape_controller.cli.target import given_token, target
-from reshape_controller.http.views import KEY
+from reshape_gpu.client import Client
+from reshape_gpu.config import BY_NAME, Config, load
+from reshape_gpu.target import found
+from reshape_gpu.values import KEY
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Command = Callable[..., None]
@@ -122,8 +121,5 @@ def form(config: Config) -> Output:
 
 
 def client(config: Config) -> Client:
-    """Return a client of the daemon of the configured URL, login or home. Raises CliError."""
-    found = target(config)
-    if found is not None:
-        return at(found)
-    return connect(Home(config.home, config.secrets), given_token(config, os.environ))
+    """Return a client of the daemon of the configured URL, login or home. Raises ClientError."""
+    return Client.at(found(config, os.environ))

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 
-import yaml
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -71,6 +70,8 @@ def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> N
         case Output.JSON:
             write_json(value, indent=2)
         case Output.YAML:
+            import yaml  # here, because a table does not need it
+
             drawn = yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=takes_unicode())
             if UNSAFE.search(drawn):
                 drawn = yaml.safe_dump(plain(value), sort_keys=False)

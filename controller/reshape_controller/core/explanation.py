@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from reshape_controller.core.model import JobId
-from reshape_controller.core.plan import Option, Plan
-from reshape_controller.core.record import HistoryEntry, PhaseCost
-from reshape_sidecar.wire import StartKind
+if TYPE_CHECKING:  # a client imports this for its words, and would wait for the engine
+    from reshape_controller.core.model import JobId
+    from reshape_controller.core.plan import Option, Plan
+    from reshape_controller.core.record import HistoryEntry, PhaseCost
+    from reshape_sidecar.wire import StartKind
 
 LAST_PHASE = "process start"
 """The phase that ends a start or reshape."""

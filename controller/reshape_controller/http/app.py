@@ -23,7 +23,7 @@ from reshape_controller.http import cluster, events, jobs, logs, probes, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.connections import BoundedServer, connections_max
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of, templates_of
-from reshape_controller.http.views import KEY
+from reshape_gpu.values import KEY
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of an accept for which there is no descriptor or memory left."""

@@ -14,22 +14,21 @@ from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_jso
 from reshape_controller.http.errors import bad_request, unavailable
 from reshape_controller.http.metrics import Present
 from reshape_controller.http.openapi import version
+from reshape_controller.http.profile_views import ProfileList, ProfilesRecorded
 from reshape_controller.http.render import gpu_view, host_view
 from reshape_controller.http.timeline import SPANS_MAX
 from reshape_controller.http.timeline_window import merged, until
-from reshape_controller.http.usage import By
-from reshape_controller.http.views import (
+from reshape_controller.store.protocol import Store
+from reshape_gpu.values import (
+    By,
     GpuList,
     GpuView,
     Health,
     HostList,
     IdentityView,
-    ProfileList,
-    ProfilesRecorded,
     StateView,
     Status,
 )
-from reshape_controller.store.protocol import Store
 from reshape_profiles.loader import parse
 
 TOTALS_WAIT_S = 2.0

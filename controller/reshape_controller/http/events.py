@@ -18,8 +18,8 @@ from reshape_controller.http.errors import ApiError, bad_request
 from reshape_controller.http.feed import Change, ChangedJob
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.render import event_view
-from reshape_controller.http.views import EventView
 from reshape_controller.store.protocol import StoreError
+from reshape_gpu.values import EventView
 
 POLL_S = 0.25
 """Pause between two looks at the log; the token is checked as often."""

@@ -15,7 +15,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.model import Job, JobId
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
-from reshape_controller.http.views import SeriesPoint
+from reshape_gpu.values import SeriesPoint
 from reshape_sidecar.wire import Progress
 
 RECORDS_MAX = 10_000

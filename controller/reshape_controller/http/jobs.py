@@ -16,17 +16,10 @@ from reshape_controller.core.model import JobSpec, JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
 from reshape_controller.http.render import decision_view, event_view, job_view, jobs_in, public_view
-from reshape_controller.http.views import (
-    ArrayJobs,
-    Decisions,
-    History,
-    JobPage,
-    JobView,
-    Series,
-)
 from reshape_controller.records import from_json, from_yaml, load_json, parse_record
 from reshape_controller.records.array import members
 from reshape_controller.store.protocol import JobRow
+from reshape_gpu.values import ArrayJobs, Decisions, History, JobPage, JobView, Series
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARS_MAX = 200

@@ -14,8 +14,8 @@ from reshape_controller.http.base import Gate
 from reshape_controller.http.errors import ApiError, ErrorBody
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
-from reshape_controller.http.views import Health, Status
 from reshape_controller.live.leadership import Leadership
+from reshape_gpu.values import Health, Status
 
 
 @dataclass(frozen=True, slots=True)

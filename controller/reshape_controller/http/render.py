@@ -27,7 +27,8 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.http.views import (
+from reshape_controller.store.protocol import Decision, JobRow
+from reshape_gpu.values import (
     DecisionView,
     ErrorView,
     EventView,
@@ -37,7 +38,6 @@ from reshape_controller.http.views import (
     NoteView,
     ServiceView,
 )
-from reshape_controller.store.protocol import Decision, JobRow
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed, PhaseTimes, Progress
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from reshape_controller.access.rights import Right
-from reshape_controller.http import views
+from reshape_controller.http import profile_views
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
-from reshape_controller.http.usage import Usage
-from reshape_controller.http.views import HostView, JobView
-from reshape_controller.live.trial import Trial
+from reshape_gpu import values
+from reshape_gpu.values import HostView, JobView, Trial, Usage
 
 JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
 
@@ -33,7 +32,7 @@ OPERATIONS = (
         "/v1/jobs",
         "List jobs",
         Right.LIST,
-        views.JobPage,
+        values.JobPage,
         query=("limit", "after", "state", "user", "name"),
     ),
     Operation(
@@ -41,7 +40,7 @@ OPERATIONS = (
         "/v1/arrays",
         "Submit a job for each combination of the values of an array: all, or none",
         Right.SUBMIT,
-        views.ArrayJobs,
+        values.ArrayJobs,
         body="a job record with array",
         success=201,
     ),
@@ -83,7 +82,7 @@ OPERATIONS = (
         "/v1/jobs/{key}/history",
         "History of a job",
         Right.READ_JOB,
-        views.History,
+        values.History,
         query=("limit",),
     ),
     Operation(
@@ -91,7 +90,7 @@ OPERATIONS = (
         "/v1/jobs/{key}/decisions",
         "Decisions about a job, with the options compared",
         Right.READ_JOB,
-        views.Decisions,
+        values.Decisions,
         query=("limit",),
     ),
     Operation(
@@ -106,7 +105,7 @@ OPERATIONS = (
         "/v1/jobs/{key}/series",
         "Speed, loss and accuracy of a job over time",
         Right.READ_JOB,
-        views.Series,
+        values.Series,
     ),
     Operation(
         "get",
@@ -115,15 +114,15 @@ OPERATIONS = (
         Right.LIST,
         query=("after", "wait_s"),
     ),
-    Operation("get", "/v1/gpus", "List GPUs", Right.LOOK, views.GpuList),
+    Operation("get", "/v1/gpus", "List GPUs", Right.LOOK, values.GpuList),
     Operation(
         "post",
         "/v1/gpus/{gpu}/clear",
         "Return a quarantined GPU to use",
         Right.OPERATE,
-        views.GpuView,
+        values.GpuView,
     ),
-    Operation("get", "/v1/hosts", "List hosts", Right.LOOK, views.HostList),
+    Operation("get", "/v1/hosts", "List hosts", Right.LOOK, values.HostList),
     Operation(
         "post",
         "/v1/hosts/{host}/drain",
@@ -143,14 +142,14 @@ OPERATIONS = (
         "/v1/profiles",
         "Profiles of job types: as recorded, and as learned from running jobs",
         Right.LOOK,
-        views.ProfileList,
+        profile_views.ProfileList,
     ),
     Operation(
         "post",
         "/v1/profiles",
         "Record profiles; each replaces the recorded profile of its job type",
         Right.OPERATE,
-        views.ProfilesRecorded,
+        profile_views.ProfilesRecorded,
         body='{"profile": [...]}, as in a file of profiles',
     ),
     Operation(
@@ -174,14 +173,16 @@ OPERATIONS = (
         "/v1/state",
         "The controller's state, for replay --from-live of the same version",
         Right.OPERATE,
-        views.StateView,
+        values.StateView,
     ),
     Operation("get", "/v1/openapi.json", "This document", Right.LOOK, dict),
     Operation("get", "/metrics", "Prometheus figures", Right.SCRAPE),
-    Operation("get", "/v1/status", "Role and readiness of the daemon", Right.LOOK, views.Status),
-    Operation("get", "/v1/whoami", "Identity of the token", Right.SCRAPE, views.IdentityView),
-    Operation("get", "/healthz", "The process answers (no token needed)", Right.OPEN, views.Health),
-    Operation("get", "/readyz", "The daemon accepts requests", Right.SCRAPE, views.Health),
+    Operation("get", "/v1/status", "Role and readiness of the daemon", Right.LOOK, values.Status),
+    Operation("get", "/v1/whoami", "Identity of the token", Right.SCRAPE, values.IdentityView),
+    Operation(
+        "get", "/healthz", "The process answers (no token needed)", Right.OPEN, values.Health
+    ),
+    Operation("get", "/readyz", "The daemon accepts requests", Right.SCRAPE, values.Health),
 )
 
 

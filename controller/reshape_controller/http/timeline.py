@@ -17,11 +17,11 @@ from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.http.feed import Change, ChangedJob, Feed, SeriesBook
 from reshape_controller.http.figures import LogFigures
-from reshape_controller.http.usage import USES, By, Holder, Usage, UsageBook, Use
-from reshape_controller.http.views import SeriesPoint
+from reshape_controller.http.usage import USES, Holder, UsageBook, Use
 from reshape_controller.live.recovery import newest, origin
 from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.protocol import Store, StoreError
+from reshape_gpu.values import By, SeriesPoint, Usage
 
 RECORDS_MAX = 50_000
 """Length of the log above which the timeline begins at the newest snapshot."""

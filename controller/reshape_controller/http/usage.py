@@ -11,11 +11,11 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from reshape_controller.core.model import GpuId, HostId, Job, JobId
+from reshape_gpu.values import By, Usage, UsageRow
 
 
 class Use(StrEnum):
@@ -46,48 +46,6 @@ USES = {
 """The use of a GPU by the phase of its span in the timeline; without a span it is free."""
 _NUMBERS = {use: number for number, use in enumerate(Use)}
 _MEMBERS = tuple(Use)
-
-
-class By(StrEnum):
-    """What the rows of a report are for. ``type`` is the type of the GPUs."""
-
-    USER = "user"
-    JOB = "job"
-    TYPE = "type"
-    HOST = "host"
-    JOB_TYPE = "job-type"
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """GPU-seconds of one user, job, type or host on GPUs of one type.
-
-    ``name`` is empty for GPUs that no job holds.
-    """
-
-    name: str
-    gpu_type: str
-    trained_gpu_s: float = 0.0
-    starting_gpu_s: float = 0.0
-    saving_gpu_s: float = 0.0
-    waiting_gpu_s: float = 0.0
-    held_gpu_s: float = 0.0
-    """The sum of the four above."""
-    free_gpu_s: float = 0.0
-    quarantined_gpu_s: float = 0.0
-    silent_gpu_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """GPU-seconds from ``from_s`` to ``to_s`` (Unix seconds); those of all rows are all there are:
-    each GPU times the time for which it was in the inventory."""
-
-    from_s: float
-    to_s: float
-    by: str
-    rows: tuple[UsageRow, ...]
-    all_gpu_s: float = 0.0
 
 
 class Holder(NamedTuple):

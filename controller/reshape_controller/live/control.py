@@ -29,8 +29,9 @@ from reshape_controller.core.model import (
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.expectation import Expectation, Expectations
 from reshape_controller.live.loop import Loop, Stopped
-from reshape_controller.live.trial import Trial, trial
+from reshape_controller.live.trial import trial
 from reshape_controller.store.protocol import Store
+from reshape_gpu.values import Trial
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed

@@ -5,8 +5,6 @@ Does: submits it to a copy of the engine, with the same policy. Nothing is writt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import JobId, JobSpec
@@ -15,32 +13,7 @@ from reshape_controller.core.state import State
 from reshape_controller.live.expectation import Expectation, forecast_of
 from reshape_controller.scheduling import rounds
 from reshape_controller.scheduling.planner import Planner
-
-
-@dataclass(frozen=True, slots=True)
-class TrialChange:
-    """A job that would get another number of GPUs at once."""
-
-    job: str
-    name: str
-    size_before: int
-    size_after: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What would be decided: whether the job starts at once, on how many GPUs, which jobs change
-    for it, and when it is predicted to start and end."""
-
-    name: str
-    starts: bool
-    size: int
-    host: str | None
-    reason: str
-    changes: tuple[TrialChange, ...]
-    position: int | None
-    predicted_start_at_s: float | None
-    predicted_end_at_s: float | None
+from reshape_gpu.values import Trial, TrialChange
 
 
 def trial(parts: tuple[str, ...], policy: Policy, spec: JobSpec, now_s: float) -> Trial:

@@ -10,11 +10,11 @@ import json
 import re
 from typing import Any, NoReturn
 
-from reshape_controller import strict_yaml
 from reshape_controller.core.model import FieldError
 from reshape_controller.records.errors import RecordInvalid, shown
 from reshape_controller.records.limits import RECORD_BYTES_MAX
-from reshape_controller.strict_yaml import SECOND_DOCUMENT, NotYaml
+from reshape_gpu import strict_yaml
+from reshape_gpu.strict_yaml import SECOND_DOCUMENT, NotYaml
 
 
 def load_yaml(text: str, *, source: str) -> object:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.serve.hosts import Nodes, ThisMachine
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings
 from reshape_controller.cli.serve.settings import Backend
 from reshape_controller.cli.serve.up import checked
+from reshape_gpu.config import load
 from reshape_launcher.declared_costs import DeclaredLauncher
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN

@@ -12,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.client import Client, connect
-from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.home import Address, Home
-from reshape_controller.http.views import GpuList, Health
+from reshape_controller.cli.exits import Exit, code_of
+from reshape_controller.cli.home import Home
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError
+from reshape_gpu.home import Address
+from reshape_gpu.requests import Request
+from reshape_gpu.target import Target, of_home
+from reshape_gpu.values import GpuList, Health
+
+HEALTH = Request("GET", "/healthz", Health)
 
 
 @contextlib.contextmanager
@@ -47,11 +53,11 @@ def answer(status: int, body: str) -> bytes:
     return (head + body).encode()
 
 
-def asked(data: bytes, folder: Path) -> CliError:
+def asked(data: bytes, folder: Path) -> ClientError:
     """The error that a client makes of an answer."""
     with server(data) as (url, _):
-        with pytest.raises(CliError) as error:
-            Client(url, "token", Home(folder)).get(Health, "/healthz")
+        with pytest.raises(ClientError) as error:
+            Client.at(Target(url, "token", "", "", home=Home(folder))).ask(HEALTH)
         return error.value
 
 
@@ -73,15 +79,15 @@ def test_every_bad_answer_becomes_words_and_an_exit_code(
     tmp_path: Path, data: bytes, code: Exit, what: str
 ) -> None:
     error = asked(data, tmp_path)
-    assert (error.code, what in str(error)) == (code, True), error
+    assert (code_of(error), what in str(error)) == (code, True), error
     assert all(problem.where for problem in error.problems)
 
 
 def test_token_and_user_are_sent_in_headers_and_paths_are_quoted(tmp_path: Path) -> None:
     with server(answer(200, '{"gpus": []}')) as (url, heard):
-        Client(url, "s3cret", Home(tmp_path)).get(
-            GpuList, "/v1/jobs/a b?c", after="x&y", limit=None
-        )
+        query = {"after": "x&y", "limit": None}
+        request = Request("GET", "/v1/jobs/a b?c", GpuList, query)
+        Client.at(Target(url, "s3cret", "", "")).ask(request)
     head = heard[0].decode()
     assert head.startswith("GET /v1/jobs/a%20b%3Fc?after=x%26y HTTP/1.1")
     assert "Authorization: Bearer s3cret" in head
@@ -93,8 +99,8 @@ def test_the_remedy_can_be_pasted_into_a_shell_whatever_the_home_is_called(tmp_p
     home.prepare()
     home.token()
     home.write_address(Address("http://127.0.0.1:1", 1, "0"))
-    with pytest.raises(CliError) as error:
-        connect(home)
+    with pytest.raises(ClientError) as error:
+        of_home(home)
     words = shlex.split(error.value.problems[0].remedy)
     assert words[-4:] == ["reshape", "up", "--home", str(home.folder)]
 
@@ -106,10 +112,10 @@ def test_the_token_is_not_sent_to_whoever_has_the_port_of_a_dead_daemon(tmp_path
     os.close(home.lock())
     with server(answer(200, "{}")) as (url, heard):
         home.write_address(Address(url, 1, "0"))
-        with pytest.raises(CliError, match="is not running") as error:
-            connect(home)
+        with pytest.raises(ClientError, match="is not running") as error:
+            of_home(home)
         assert heard == []
-    assert error.value.code is Exit.UNREACHABLE
+    assert code_of(error.value) is Exit.UNREACHABLE
 
 
 def test_a_daemon_that_runs_and_does_not_answer_is_not_to_be_started(tmp_path: Path) -> None:

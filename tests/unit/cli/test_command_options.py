@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from reshape_controller.cli.config import SETTINGS, Config
 from reshape_controller.cli.options import options_from
 from reshape_controller.cli.serve.doctor import doctor
 from reshape_controller.cli.serve.up import up
+from reshape_gpu.config import SETTINGS, Config
 
 
 def command() -> typer.Typer:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.config import SETTINGS, config_file, load
-from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.exits import Exit, code_of
+from reshape_gpu.config import SETTINGS, config_file, load
+from reshape_gpu.errors import ClientError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -47,9 +48,9 @@ def test_without_a_file_the_defaults_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_misspelled_name_in_the_environment_is_an_error(env: dict[str, str]) -> None:
-    with pytest.raises(CliError) as refused:
+    with pytest.raises(ClientError) as refused:
         load({}, {**env, "RESHAPE_HOEM": "/from/env"})
-    assert refused.value.code is Exit.USAGE
+    assert code_of(refused.value) is Exit.USAGE
     (problem,) = refused.value.problems
     assert "RESHAPE_HOEM" in problem.what
     assert problem.remedy == "write RESHAPE_HOME"
@@ -63,9 +64,9 @@ def test_names_in_the_environment_that_are_no_settings_are_no_error(env: dict[st
 
 
 def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match="does not exist") as refused:
+    with pytest.raises(ClientError, match="does not exist") as refused:
         load({}, {"RESHAPE_CONFIG": str(tmp_path / "gone.yaml")})
-    assert refused.value.code is Exit.USAGE
+    assert code_of(refused.value) is Exit.USAGE
 
 
 @pytest.mark.parametrize("value", ["", "-1", "65536", "1.5", "0x10", "many", "٣٠٠٠٠٠"])
@@ -74,7 +75,7 @@ def test_a_port_that_is_none_is_refused_from_the_environment(tmp_path: Path, val
     if value == "":
         assert load({}, env).number("port") == 7470, "empty is not set"
         return
-    with pytest.raises(CliError, match="port"):
+    with pytest.raises(ClientError, match="port"):
         load({}, env)
 
 
@@ -83,7 +84,7 @@ def test_a_wrong_value_in_the_file_names_the_file(env: dict[str, str], text: str
     path, named = config_file(env)
     assert named
     path.write_text(text)
-    with pytest.raises(CliError) as refused:
+    with pytest.raises(ClientError) as refused:
         load({}, env)
     assert str(path) in refused.value.text()
     assert "remedy" in refused.value.text()
@@ -104,7 +105,7 @@ def test_a_file_that_cannot_be_taken_says_why_and_where(
 ) -> None:
     path, _ = config_file(env)
     path.write_text(text)
-    with pytest.raises(CliError) as refused:
+    with pytest.raises(ClientError) as refused:
         load({}, env)
     assert problem in refused.value.text()
     assert str(path) in refused.value.text()
@@ -117,7 +118,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_the_remedy_for_a_bad_value_says_what_the_setting_is_for(env: dict[str, str]) -> None:
-    with pytest.raises(CliError) as caught:
+    with pytest.raises(ClientError) as caught:
         load({"simulated_gpus": 0}, env)
     (problem,) = caught.value.problems
     assert problem.remedy == "simulated_gpus: number of simulated GPUs to use instead of real ones"

@@ -13,7 +13,8 @@ import pytest
 
 from reshape_controller.cli import home as module
 from reshape_controller.cli.exits import CliError
-from reshape_controller.cli.home import Address, Home
+from reshape_controller.cli.home import Home
+from reshape_gpu.home import Address
 
 
 @pytest.fixture

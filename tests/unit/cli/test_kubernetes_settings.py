@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.serve.cluster_file import read
 from reshape_controller.cli.serve.doctor import doctor
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.http.app import SIDECAR_ROUTES
+from reshape_gpu.config import load
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.settings import ClaimMount

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.leader_election import lease_name
 from reshape_controller.cli.serve.store_settings import store_settings
+from reshape_gpu.config import load
 
 SERVER = "mongodb://db.example/reshape"
 

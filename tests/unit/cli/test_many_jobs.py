@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.exits import CliError, Exit, failed
-from reshape_controller.cli.home import Home
+from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.jobs import commands, listing
 from reshape_controller.cli.jobs.following import end_as, exit_of
 from reshape_controller.cli.jobs.listing import Sort, Wanted, listed
 from reshape_controller.cli.jobs.selection import Choice, jobs_of
 from reshape_controller.cli.main import COMMANDS, EXAMPLES, build
-from reshape_controller.http.views import JobPage, JobView
+from reshape_controller.http.json_text import to_json
+from reshape_gpu.client import Client
+from reshape_gpu.errors import NotFound
+from reshape_gpu.requests import Request, Response
+from reshape_gpu.target import Target
+from reshape_gpu.values import JobPage, JobView
 
 runner = CliRunner()
 
@@ -33,24 +35,24 @@ class Daemon(Client):
     """A daemon with some jobs, which notes what it is asked."""
 
     def __init__(self, *jobs: JobView) -> None:
-        super().__init__("http://127.0.0.1:1", "token", Home(Path("/nowhere")))
-        self.jobs = jobs
+        self._join(Target("http://127.0.0.1:1", "token", "", ""))
+        self.found = jobs
         self.posts: list[str] = []
         self.queries: list[dict[str, Any]] = []
         self.refuses = ""
 
-    def get(self, kind: Any, path: str, **query: object) -> Any:
-        self.queries.append({key: value for key, value in query.items() if value is not None})
-        found = self.jobs
+    def _exchange(self, request: Request[Any]) -> Response:
+        if request.method == "POST":
+            self.posts.append(request.path)
+            if self.refuses and self.refuses in request.path:
+                raise NotFound.of(f"unknown job in {request.path}")
+            return Response(to_json(self.found[0]).encode(), {})
+        query = {key: value for key, value in request.query.items() if value is not None}
+        self.queries.append(query)
+        found = self.found
         if query.get("name"):
             found = tuple(each for each in found if each.name.startswith("lr-"))
-        return JobPage(found, len(found), None)
-
-    def post(self, kind: Any, path: str, body: object = None) -> Any:
-        self.posts.append(path)
-        if self.refuses and self.refuses in path:
-            raise failed(Exit.NOT_FOUND, f"unknown job in {path}")
-        return self.jobs[0]
+        return Response(to_json(JobPage(found, len(found), None)).encode(), {})
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ def test_json_lines_have_a_job_each(daemon: Daemon) -> None:
 
 
 def test_the_wide_table_has_user_priority_position_and_end(daemon: Daemon) -> None:
-    daemon.jobs = (job("a", priority=7, position=3, predicted_end_at_s=daemon.now_s + 61),)
+    daemon.found = (job("a", priority=7, position=3, predicted_end_at_s=daemon.now_s + 61),)
     done = runner.invoke(build(["get"]), ["get", "-o", "wide"], env={"COLUMNS": "120"})
     head, row = done.stdout.splitlines()
     assert [head.split()[at] for at in (6, 7, 8, 9)] == ["USER", "PRIORITY", "POSITION", "ETA"]

@@ -10,7 +10,7 @@ from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.profiles.costs import record_of
 from reshape_controller.cli.profiles.measured_costs import samples_of
 from reshape_controller.cli.replays.inputs import costs_of
-from reshape_controller.http.views import EventView
+from reshape_gpu.values import EventView
 from reshape_profiles.loader import bundled
 
 HISTORY = (

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from reshape_controller.cli.jobs import commands
 from reshape_controller.cli.main import build
-from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import RequestKind
+from reshape_gpu.values import JobView
 
 runner = CliRunner()
 

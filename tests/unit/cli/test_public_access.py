@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve import public_access as module
 from reshape_controller.cli.serve.public_access import PublicAccess, public_access
-from reshape_controller.http.views import IdentityView
+from reshape_gpu.client import Client
+from reshape_gpu.config import load
+from reshape_gpu.errors import ClientError
+from reshape_gpu.target import Target
 from tests.support.http_bed import TOKEN, Api, api
 
 
@@ -102,6 +102,10 @@ async def serving(folder: Path, given: PublicAccess, test: object) -> None:
             await server.stop()
 
 
+def at(url: str, token: str = TOKEN, ca: Path | None = None) -> Client:
+    return Client.at(Target(url, token, "", "", ca))
+
+
 def test_people_elsewhere_ask_over_tls_and_trust_only_the_given_ca(tmp_path: Path) -> None:
     flags = certificate(tmp_path)
     given = settings(**flags)
@@ -109,15 +113,15 @@ def test_people_elsewhere_ask_over_tls_and_trust_only_the_given_ca(tmp_path: Pat
 
     def ask(it: Api, port: int) -> None:
         url, ca = f"https://127.0.0.1:{port}", Path(flags["tls_cert"])
-        found = Client(url, TOKEN, ca=ca).get(IdentityView, "/v1/whoami")
+        found = at(url, ca=ca).whoami()
         assert (found.name, found.role) == ("operator", "operator")
-        with pytest.raises(CliError, match="certificate verify failed") as error:
-            Client(url, TOKEN).get(IdentityView, "/v1/whoami")
+        with pytest.raises(ClientError, match="certificate verify failed") as error:
+            at(url).whoami()
         assert "--ca FILE" in error.value.text()
-        with pytest.raises(CliError, match="cannot be reached"):
-            Client(f"http://127.0.0.1:{port}", TOKEN).get(IdentityView, "/v1/whoami")
-        with pytest.raises(CliError, match="refuses the token"):
-            Client(url, "wrong", ca=ca).get(IdentityView, "/v1/whoami")
+        with pytest.raises(ClientError, match="cannot be reached"):
+            at(f"http://127.0.0.1:{port}").whoami()
+        with pytest.raises(ClientError, match="refuses the token"):
+            at(url, "wrong", ca).whoami()
 
     asyncio.run(serving(tmp_path, given, ask))
 
@@ -127,10 +131,8 @@ def test_only_the_trusted_proxy_may_connect_without_tls(tmp_path: Path) -> None:
         peers = frozenset({"192.0.2.1"})
 
     def ask(it: Api, port: int) -> None:
-        with pytest.raises(CliError, match=r"127\.0\.0\.1 is not the trusted proxy"):
-            Client(f"http://127.0.0.1:{port}", TOKEN, Home(tmp_path)).get(
-                IdentityView, "/v1/whoami"
-            )
+        with pytest.raises(ClientError, match=r"127\.0\.0\.1 is not the trusted proxy"):
+            at(f"http://127.0.0.1:{port}").whoami()
 
     given = Elsewhere("127.0.0.1", 1, frozenset(), None, "192.0.2.1")
     asyncio.run(serving(tmp_path, given, ask))
@@ -148,15 +150,15 @@ def test_a_renewed_certificate_is_used_and_a_damaged_one_is_not(
     def ask(it: Api, port: int) -> None:
         ca = tmp_path / "ca.pem"
         ca.write_bytes(Path(flags["tls_cert"]).read_bytes())
-        client = Client(f"https://127.0.0.1:{port}", TOKEN, ca=ca)
-        client.get(IdentityView, "/v1/whoami")
+        client = at(f"https://127.0.0.1:{port}", ca=ca)
+        client.whoami()
         Path(flags["tls_cert"]).write_text("damaged")
         asyncio.run(asyncio.sleep(0.1))
-        client.get(IdentityView, "/v1/whoami")
+        client.whoami()
         certificate(tmp_path, "second")
-        client = Client(f"https://127.0.0.1:{port}", TOKEN, ca=Path(flags["tls_cert"]))
+        client = at(f"https://127.0.0.1:{port}", ca=Path(flags["tls_cert"]))
         client.patience_s = 20.0
-        client.get(IdentityView, "/v1/whoami")
+        client.whoami()
 
     async def both() -> None:
         assert given is not None

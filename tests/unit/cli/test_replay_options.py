@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.exits import CliError, Exit, Problem
+from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.replays import inputs
 from reshape_controller.core.model import Mechanism
 from reshape_controller.replay.inputs import ReplayError, cluster_of
+from reshape_gpu.errors import Problem
 from tests.support.replay_bed import reshape
 
 

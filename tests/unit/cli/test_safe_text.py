@@ -21,14 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape_controller.cli import streams
-from reshape_controller.cli.client import Client, Response
-from reshape_controller.cli.exits import CliError, Exit, Problem
-from reshape_controller.cli.home import Home
+from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.main import build
 from reshape_controller.cli.safe_text import UNSAFE, LogFilter, safe
 from reshape_controller.cli.serve.up import start_logging
 from reshape_controller.http.json_text import to_json
 from reshape_controller.store.protocol import ProfileRow
+from reshape_gpu import answers
+from reshape_gpu.client import Client
+from reshape_gpu.errors import Problem
+from reshape_gpu.requests import Request, Response
+from reshape_gpu.target import Target
 from reshape_sidecar import codec
 
 CLI = Path(__file__).resolve().parents[3] / "controller" / "reshape_controller" / "cli"
@@ -112,17 +115,19 @@ def hostile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    def ask(self: Client, method: str, path: str, *_: Any, **__: Any) -> Response:
+    def exchange(self: Client, _: Request[Any]) -> Response:
         head = {"reshape-log-attempt": "1", "reshape-log-next": "1", "reshape-log-size": "1"}
         return Response(EVIL.encode(), {**head, "reshape-log-ended": "true"})
 
-    def typed(self: Client, kind: Any, _: Response) -> Any:
-        return codec.from_value(kind, json.loads(to_json(filled(kind))))
+    def value(_: Target, request: Request[Any], found: Response) -> Any:
+        if request.kind is Response:
+            return found
+        return codec.from_value(request.kind, json.loads(to_json(filled(request.kind))))
 
-    monkeypatch.setattr(Client, "ask", ask)
-    monkeypatch.setattr(Client, "_typed", typed)
-    client = Client("http://127.0.0.1:1", "token", Home(tmp_path))
-    monkeypatch.setattr("reshape_controller.cli.options.connect", lambda *_: client)
+    monkeypatch.setattr(Client, "_exchange", exchange)
+    monkeypatch.setattr(answers, "value", value)
+    there = Target("http://127.0.0.1:1", "token", "", "")
+    monkeypatch.setattr("reshape_controller.cli.options.found", lambda *_: there)
 
 
 @pytest.mark.parametrize("words", READS, ids=" ".join)

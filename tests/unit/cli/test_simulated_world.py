@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.serve import up
+from reshape_gpu.config import Config, load
 from reshape_profiles.loader import bundled
 
 

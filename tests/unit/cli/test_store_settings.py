@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.cli.about import ConfigView
-from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.http.json_text import to_json
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.sqlite.store import SqliteStore
+from reshape_gpu.config import Config, load
 
 PASSWORD = "s3same/+ä"
 ENCODED = "s3same%2F%2B%C3%A4"

@@ -12,8 +12,8 @@ from reshape_controller.cli.jobs.cluster import gpus_table
 from reshape_controller.cli.replays import tables
 from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
-from reshape_controller.http.views import EventView, GpuView, JobView, NoteView
 from reshape_controller.replay.rows import Interval
+from reshape_gpu.values import EventView, GpuView, JobView, NoteView
 from reshape_launcher.kubernetes.finding import Finding
 from reshape_sidecar.wire import (
     Evaluation,

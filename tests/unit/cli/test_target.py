@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.access import logins as logins_of
-from reshape_controller.cli.access.logins import Login, Logins
-from reshape_controller.cli.client import at, connect
-from reshape_controller.cli.config import load
-from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.home import Address, Home
-from reshape_controller.cli.target import Target, target
-from reshape_controller.http.views import Health
-from tests.unit.cli.test_client import answer, server
+from reshape_controller.cli.exits import Exit, code_of
+from reshape_controller.cli.home import Home
+from reshape_gpu import logins as logins_of
+from reshape_gpu.client import Client
+from reshape_gpu.config import load
+from reshape_gpu.errors import ClientError
+from reshape_gpu.home import Address
+from reshape_gpu.logins import Login, Logins
+from reshape_gpu.target import Target, of_home, target
+from tests.unit.cli.test_client import HEALTH, answer, server
 
 LAB = Login("lab", "https://lab.example:7443", "lab-token")
 NO_LOGINS = Logins()
@@ -32,7 +33,7 @@ def found(
 
 
 def refused(folder: Path, env: dict[str, str], logins: Logins = NO_LOGINS) -> str:
-    with pytest.raises(CliError) as error:
+    with pytest.raises(ClientError) as error:
         found(folder, env, logins)
     return error.value.text()
 
@@ -98,33 +99,33 @@ def test_a_file_of_logins_that_others_can_read_is_refused(tmp_path: Path) -> Non
     assert path.stat().st_mode & 0o777 == 0o600
     assert logins_of.read(path) == Logins((LAB,), "lab")
     path.chmod(0o644)
-    with pytest.raises(CliError, match="other users can read the tokens"):
+    with pytest.raises(ClientError, match="other users can read the tokens"):
         logins_of.read(path)
     path.chmod(0o600)
     path.write_text("{")
-    with pytest.raises(CliError, match="is torn"):
+    with pytest.raises(ClientError, match="is torn"):
         logins_of.read(path)
 
 
 def test_an_error_says_the_url_and_where_url_and_token_come_from(tmp_path: Path) -> None:
     with server(answer(401, json.dumps({"message": "no"}))) as (url, _):
         there = Target(url, "t", "environment RESHAPE_URL", "login lab")
-        with pytest.raises(CliError) as error:
-            at(there).get(Health, "/healthz")
+        with pytest.raises(ClientError) as error:
+            Client.at(there).ask(HEALTH)
     text = error.value.text()
     assert f"{url} (from environment RESHAPE_URL), token from login lab" in text
     assert "wrong, expired or revoked" in text
-    with pytest.raises(CliError) as error:
-        at(there).get(Health, "/healthz")
+    with pytest.raises(ClientError) as error:
+        Client.at(there).ask(HEALTH)
     text = error.value.text()
-    assert (error.value.code, "cannot be reached" in text) == (Exit.UNREACHABLE, True)
+    assert (code_of(error.value), "cannot be reached" in text) == (Exit.UNREACHABLE, True)
     assert "not running" not in text
     assert "reshape up" not in text
 
 
 def test_a_path_of_the_url_comes_before_that_of_the_request() -> None:
     with server(answer(200, '{"status": "ok"}')) as (url, heard):
-        at(Target(f"{url}/reshape", "t", "", "")).get(Health, "/healthz")
+        Client.at(Target(f"{url}/reshape", "t", "", "")).ask(HEALTH)
     assert heard[0].startswith(b"GET /reshape/healthz HTTP/1.1")
 
 
@@ -134,8 +135,8 @@ def test_the_home_of_another_user_is_not_called_one_without_a_daemon(
     home = Home(tmp_path / "home")
     home.prepare()
     monkeypatch.setattr(os, "access", lambda *given: False)
-    with pytest.raises(CliError) as error:
-        connect(home)
+    with pytest.raises(ClientError) as error:
+        of_home(home)
     text = error.value.text()
     assert "belongs to another user" in text
     assert "reshape login" in text
@@ -149,8 +150,8 @@ def test_a_token_in_the_environment_replaces_that_of_the_home(tmp_path: Path) ->
     try:
         with server(answer(401, "{}")) as (url, heard):
             home.write_address(Address(url, 1, "0"))
-            with pytest.raises(CliError, match="refuses the token") as error:
-                connect(home, ("mine", "environment RESHAPE_TOKEN")).get(Health, "/healthz")
+            with pytest.raises(ClientError, match="refuses the token") as error:
+                Client.at(of_home(home, ("mine", "environment RESHAPE_TOKEN"))).ask(HEALTH)
     finally:
         os.close(lock)
     assert b"Bearer mine" in heard[0]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.home import Home
 from reshape_controller.cli.jobs import usage as module
 from reshape_controller.cli.output import SafeConsole
-from reshape_controller.http.usage import Usage, UsageRow
+from reshape_gpu.client import Client
+from reshape_gpu.config import load
+from reshape_gpu.target import Target
+from reshape_gpu.values import Usage, UsageRow
 
 HOUR = 3600.0
 ROWS = (
@@ -72,12 +72,10 @@ def test_prices_are_read_by_type(tmp_path: Path) -> None:
     assert module.prices_of(config) == {"H100": 2.5, "A 100": 1.0}
 
 
-def test_a_time_is_a_date_a_time_of_day_or_a_span(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = Client("http://127.0.0.1:1", "token", Home(tmp_path))
+def test_a_time_is_a_date_a_time_of_day_or_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = Client.at(Target("http://127.0.0.1:1", "token", "", ""))
     daemon.now_s = 1_000_000.0
-    monkeypatch.setattr(Client, "get", lambda *_: None)
+    monkeypatch.setattr(Client, "ask", lambda *_: None)
     assert module._time("1970-01-02", "--from", daemon) == 86400.0
     assert module._time("1970-01-01 00:01", "--from", daemon) == 60.0
     assert module._time("2h", "--from", daemon) == 1_000_000.0 - 7200

@@ -20,12 +20,12 @@ from reshape_controller.core.plan_notes import (
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.http.render import job_view
-from reshape_controller.http.views import NoteView
 from reshape_controller.live.projection import changes_of
 from reshape_controller.scheduling.planner import FailureKind, Planner
 from reshape_controller.scheduling.rounds import redo, run
 from reshape_controller.store.conventions import jobs_of
 from reshape_controller.store.protocol import JobRow
+from reshape_gpu.values import NoteView
 from reshape_sidecar import codec
 from tests.support.world import HOST, World
 

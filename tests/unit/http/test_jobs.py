@@ -12,8 +12,8 @@ import pytest
 
 from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_controller.http.render import job_view
-from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import JobRow
+from reshape_gpu.values import JobView
 from reshape_sidecar.wire import Evaluation, Observed, Phase, Progress, Saves
 from tests.support.http_bed import RECORD, Api, api
 from tests.support.store_values import job_row

@@ -6,10 +6,9 @@ import asyncio
 import time
 from pathlib import Path
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.home import Home
 from reshape_controller.cli.timeline.commands import from_s
-from reshape_controller.http.views import JobPage
+from reshape_gpu.client import Client
+from reshape_gpu.target import Target
 from tests.support.http_bed import RECORD, TOKEN, api
 
 AHEAD_S = 7200.0
@@ -23,8 +22,8 @@ def test_ages_and_the_timeline_go_by_the_daemons_clock(tmp_path: Path) -> None:
             it.clock.not_before(time.time() + AHEAD_S)
             job = (await it.ask("POST", "/v1/jobs", RECORD)).json
             await it.reaches(job["id"], "running")
-            asked = Client(f"http://127.0.0.1:{it.port}", TOKEN, Home(tmp_path))
-            page = await asyncio.to_thread(asked.get, JobPage, "/v1/jobs")
+            asked = Client.at(Target(f"http://127.0.0.1:{it.port}", TOKEN, "", ""))
+            page = await asyncio.to_thread(asked.page)
             age_s = asked.now_s - page.jobs[0].submitted_at_s
             assert 0 <= age_s < AHEAD_S / 2
             before_s = (await it.get("/v1/timeline")).json["to_s"]

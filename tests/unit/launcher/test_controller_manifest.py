@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from reshape_controller.cli.config import SETTINGS
 from reshape_controller.http.app import SIDECAR_ROUTES
+from reshape_gpu.config import SETTINGS
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 

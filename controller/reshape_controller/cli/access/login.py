@@ -12,15 +12,14 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from reshape_controller.cli.access import logins as logins_of
-from reshape_controller.cli.access.logins import LOCAL, Login, Logins
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid, note
-from reshape_controller.cli.target import check_tls, checked_url, given_token, named
-from reshape_controller.http.views import IdentityView
+from reshape_gpu import logins as logins_of
+from reshape_gpu.client import Client
+from reshape_gpu.config import Config
+from reshape_gpu.logins import LOCAL, Login, Logins
+from reshape_gpu.target import Target, check_tls, checked_url, given_token, named
 
 context_app = typer.Typer(help="The daemons that you are logged in at.", no_args_is_help=True)
 ContextArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a login.")]
@@ -43,8 +42,8 @@ def login(
     token, token_from = given_token(config, os.environ) or (_from_stdin(), "stdin")
     ca = config.text("ca")
     path = None if ca is None else Path(ca).expanduser().absolute()
-    client = Client(url, token, url_from="URL", token_from=token_from, ca=path)
-    found = client.get(IdentityView, "/v1/whoami")
+    client = Client.at(Target(url, token, "URL", token_from, path))
+    found = client.whoami()
     name = name or urllib.parse.urlsplit(url).hostname or ""
     if name == LOCAL:
         remedy = "choose another: --name NAME"

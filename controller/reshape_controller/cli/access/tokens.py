@@ -20,12 +20,12 @@ from rich.console import RenderableType
 from reshape_controller.access import token_file
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, TokenFileError
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid, note
 from reshape_controller.cli.words import moment, seconds_of
+from reshape_gpu.config import Config
 
 token_app = typer.Typer(help="Tokens of the people who share the daemon.", no_args_is_help=True)
 DEFAULT_OVERLAP = "1h"

@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.config import Config
-from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.serve.store_settings import (
@@ -28,6 +27,8 @@ from reshape_controller.store.protocol import StoreCorrupt, StoreError
 from reshape_controller.store.sqlite.lock import StoreInUse
 from reshape_controller.store.sqlite.recover import CheckReport
 from reshape_controller.store.sqlite.recover import check as check_file
+from reshape_gpu.config import Config
+from reshape_gpu.errors import Problem
 
 SHOWN_MAX = 20
 FileArgument = Annotated[

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.db import check as db_check
 from reshape_controller.cli.db import init as db_init
 from reshape_controller.cli.db import loss
@@ -23,6 +22,7 @@ from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.recover import RecoveryReport
 from reshape_controller.store.sqlite.recover import recover as recover_file
+from reshape_gpu.config import Config
 
 db_app = typer.Typer(
     help="The store: create, check, back up, restore, recover.", no_args_is_help=True

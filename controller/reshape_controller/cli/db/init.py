@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit
@@ -26,6 +25,7 @@ from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Store, StoreError
+from reshape_gpu.config import Config
 
 _POLICY = "default"
 """Policy of the records, which a log requires; nothing is decided here."""

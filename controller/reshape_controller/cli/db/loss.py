@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import HomeOption, OutputOption, form, options_from, settings
@@ -30,6 +29,7 @@ from reshape_controller.live.marks import accepted, end_of
 from reshape_controller.store.mark import Mark, MarkDamaged, MarkFile
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import backup as sqlite_backup
+from reshape_gpu.config import Config
 
 LossOption = Annotated[
     bool,

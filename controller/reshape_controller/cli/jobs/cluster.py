@@ -20,7 +20,8 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import emit, grid
-from reshape_controller.http.views import GpuList, GpuView, HostView, Status
+from reshape_gpu import requests
+from reshape_gpu.values import GpuList, GpuView, Status
 from reshape_launcher.spec import Hold
 
 STYLES = {
@@ -67,7 +68,7 @@ GpuArgument = Annotated[
 def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
     """List GPUs with their state, owner and next owner."""
     config = settings(home, output)
-    found = client(config).get(GpuList, "/v1/gpus")
+    found = client(config).ask(requests.gpus())
     emit(found, form(config), lambda: _with_containment(found))
 
 
@@ -86,28 +87,28 @@ def clear(
 ) -> None:
     """Return a quarantined GPU to use. First check that no process runs on it."""
     config = settings(home, output)
-    view = client(config).post(GpuView, f"/v1/gpus/{gpu}/clear")
+    view = client(config).ask(requests.clear(gpu))
     emit(view, form(config), lambda: f"{view.id} on {view.host} is {view.state}")
 
 
 def drain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
     """Drain a host: its jobs save and leave, and no job starts there."""
     config = settings(home, output)
-    view = client(config).post(HostView, f"/v1/hosts/{host}/drain")
+    view = client(config).ask(requests.drain(host, "drain"))
     emit(view, form(config), lambda: f"{view.id} is drained; its jobs save and leave")
 
 
 def undrain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
     """Let jobs start on a host again."""
     config = settings(home, output)
-    view = client(config).post(HostView, f"/v1/hosts/{host}/undrain")
+    view = client(config).ask(requests.drain(host, "undrain"))
     emit(view, form(config), lambda: f"{view.id} accepts jobs again")
 
 
 def status(home: HomeOption = None, output: OutputOption = None) -> None:
     """Show the daemon's role (leader or standby) and readiness."""
     config = settings(home, output)
-    found = client(config).get(Status, "/v1/status")
+    found = client(config).ask(requests.status())
     emit(found, form(config), lambda: _told(found))
 
 

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.client import PATIENCE_S, Client
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.jobs.following import end_as
 from reshape_controller.cli.jobs.selection import Choice, act, confirm, jobs_of
@@ -26,28 +25,32 @@ from reshape_controller.cli.options import (
 from reshape_controller.cli.output import emit, note
 from reshape_controller.cli.safe_text import LogFilter
 from reshape_controller.cli.words import one_line, state_word
-from reshape_controller.http.views import History, JobView, ProfileList
+from reshape_controller.http.profile_views import ProfileList
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.requests import Request
+from reshape_gpu.values import JobView
 from reshape_profiles.schema import Verification
-
-FOLLOW_WAIT_S = 20.0
 
 
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
     """Show everything about a job: GPUs, progress, errors, history."""
     config = settings(home, output)
     daemon = client(config)
-    view = daemon.get(JobView, f"/v1/jobs/{job}")
+    view = daemon.get(job)
     if not form(config).for_people:
         emit(view, form(config), lambda: "")
         return
-    events = daemon.get(History, f"/v1/jobs/{view.id}/history").events
+    events = daemon.ask(requests.history(view.id)).events
     measured = _verification(daemon, view.job_type)
     emit(view, form(config), lambda: job_tables.describe(view, events, daemon.now_s, measured))
 
 
 def _verification(daemon: Client, job_type: str | None) -> Verification | None:
     """Return the measured verdict of a job type (``reshape verify``); None if there is none."""
-    rows = daemon.get(ProfileList, "/v1/profiles").profiles if job_type is not None else ()
+    if job_type is None:
+        return None
+    rows = daemon.ask(Request("GET", "/v1/profiles", ProfileList)).profiles
     profiles = [row.profile for row in rows if row.profile is not None]
     return next((p.verification for p in profiles if p.job_type == job_type), None)
 
@@ -75,30 +78,18 @@ def logs(
 ) -> None:
     """Show the log of a job, also after it ended or crashed."""
     daemon = client(settings(home))
-    query: dict[str, object] = {"file": file, "tail": tail}
-    daemon.patience_s = PATIENCE_S if follow else 0.0
-    wait_s = FOLLOW_WAIT_S if follow else 0.0
-    if follow:  # by its id, because another job may get its name
-        job = daemon.get(JobView, f"/v1/jobs/{job}").id
     text = LogFilter()
-    while True:
-        answer = daemon.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
-        missed = answer.headers.get("reshape-log-missed", "0")
-        if missed != "0":
+    if follow:  # by its id, because another job may get its name
+        job = daemon.get(job).id
+    for part in daemon.log_parts(job, follow=follow, tail=tail, file=file):
+        if part.missed != 0:
+            missed = "unknown" if part.missed is None else part.missed
             note(f"here {missed} bytes are missing: this log has freed its oldest part")
-        attempt, following = (
-            int(answer.headers[f"reshape-log-{name}"]) for name in ("attempt", "next")
-        )
-        more = following < int(answer.headers["reshape-log-size"])
-        last = answer.headers["reshape-log-ended"] == "true" or not (follow or more)
-        sys.stdout.buffer.write(answer.body if raw else text.feed(answer.body, last=last).encode())
+        data = part.data if raw else text.feed(part.data, last=part.is_last).encode()
+        sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        if last:
-            break
-        if attempt:
-            query = {"file": file, "offset": following, "attempt": attempt}
     if follow:
-        end_as(daemon.get(JobView, f"/v1/jobs/{job}"))
+        end_as(daemon.wait(job))
 
 
 JobsArgument = Annotated[
@@ -164,7 +155,7 @@ def resume(
 
 
 def _asker(daemon: Client, action: str) -> Callable[[str], JobView]:
-    return lambda job: daemon.post(JobView, f"/v1/jobs/{job}/{action}")
+    return lambda job: daemon.ask(requests.act(job, action))
 
 
 def _said(view: JobView) -> str:

@@ -19,7 +19,8 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.words import clock, one_line, state_word
-from reshape_controller.http.views import Decisions, DecisionView, JobView
+from reshape_gpu import requests
+from reshape_gpu.values import DecisionView, JobView
 
 
 def explanation_of(
@@ -67,6 +68,6 @@ def explain(
     """Explain a job's GPU count: decisions and compared options."""
     config = settings(home, output)
     daemon = client(config)
-    view = daemon.get(JobView, f"/v1/jobs/{job}")
-    found = daemon.get(Decisions, f"/v1/jobs/{view.id}/decisions")
+    view = daemon.get(job)
+    found = daemon.ask(requests.decisions(view.id))
     emit(found, form(config), lambda: explanation_of(view, found.decisions, every=every))

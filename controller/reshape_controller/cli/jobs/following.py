@@ -7,9 +7,7 @@ import signal
 import typer
 
 from reshape_controller.cli.exits import Exit
-from reshape_controller.core.attempts import PAUSED
-from reshape_controller.core.model import JobState
-from reshape_controller.http.views import JobView
+from reshape_gpu.values import JobView
 
 CODE_MAX = 255
 
@@ -20,9 +18,9 @@ def exit_of(job: JobView) -> int:
     It is the one of its program, 128 and the signal's number if a signal ended that, and 1 if the
     job failed or was cancelled for another reason.
     """
-    if job.state == JobState.COMPLETED.value:
+    if job.state == "completed":
         return Exit.OK
-    if job.state in (JobState.CANCELLED.value, JobState.REJECTED.value):
+    if job.state in ("cancelled", "rejected"):
         return Exit.FAILED
     if job.signal is not None and job.signal in signal.Signals.__members__:
         return 128 + signal.Signals[job.signal]
@@ -34,8 +32,3 @@ def exit_of(job: JobView) -> int:
 def end_as(job: JobView) -> None:
     """End the command with the exit code of a job."""
     raise typer.Exit(exit_of(job))
-
-
-def is_paused_for_error(job: JobView) -> bool:
-    """Whether the job is paused because its program failed too often."""
-    return job.state == JobState.HALTED.value and job.reason.startswith(PAUSED)

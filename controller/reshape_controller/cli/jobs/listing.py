@@ -14,17 +14,18 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from reshape_controller.cli.client import PATIENCE_S, Client
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.jobs.following import end_as
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, one_of, settings
 from reshape_controller.cli.output import Output, console, emit, note, write_json
 from reshape_controller.cli.signals import ended_in_order
-from reshape_controller.http.views import JobPage, JobView
+from reshape_gpu import flows
+from reshape_gpu.client import Client
+from reshape_gpu.flows import PATIENCE_S
+from reshape_gpu.values import ENDED, JobPage, JobView
 
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
-PAGE = 500
 SHOW_MAX = 200
 """Largest number of jobs in a list; with more, jobs that have not ended come first."""
 WATCH_S = 1.0
@@ -136,7 +137,7 @@ def get(
         _watch(daemon, job, wanted, shown)
         return
     if job is not None:
-        view = daemon.get(JobView, f"/v1/jobs/{job}")
+        view = daemon.get(job)
         emit(view, shown, lambda: job_tables.jobs_table((view,), daemon.now_s, wide=_wide(shown)))
         return
     page = listed(daemon, wanted)
@@ -175,10 +176,10 @@ def listed(daemon: Client, wanted: Wanted) -> JobPage:
         return _pages(daemon, wanted, wanted.limit)
     filters = wanted.filters
     if wanted.chooses:
-        return daemon.get(JobPage, "/v1/jobs", limit=SHOW_MAX, after=wanted.after, **filters)
-    total = daemon.get(JobPage, "/v1/jobs", limit=1).total
+        return daemon.page(limit=SHOW_MAX, after=wanted.after, **filters)
+    total = daemon.page(limit=1).total
     states = LIVE_STATES if total > SHOW_MAX else None
-    page = daemon.get(JobPage, "/v1/jobs", limit=SHOW_MAX, state=states, after=wanted.after)
+    page = daemon.page(limit=SHOW_MAX, state=states, after=wanted.after)
     return JobPage(page.jobs, total, page.next_after)
 
 
@@ -198,15 +199,7 @@ def _what_else(page: JobPage, wanted: Wanted) -> str:
 
 def _pages(daemon: Client, wanted: Wanted, limit: int | None) -> JobPage:
     """Return all jobs that are chosen, or the first ``limit`` of them."""
-    filters: dict[str, str | None] = wanted.filters
-    jobs: tuple[JobView, ...] = ()
-    after = wanted.after
-    while True:
-        size = PAGE if limit is None else min(PAGE, limit - len(jobs))
-        page = daemon.get(JobPage, "/v1/jobs", limit=size, after=after, **filters)
-        jobs, after = jobs + page.jobs, page.next_after
-        if after is None or len(jobs) == limit:
-            return JobPage(jobs, page.total, None)
+    return daemon.run(flows.all_jobs(**wanted.filters, limit=limit, after=wanted.after))
 
 
 def _watch(daemon: Client, job: str | None, wanted: Wanted, shown: Output) -> None:
@@ -219,10 +212,7 @@ def _watch(daemon: Client, job: str | None, wanted: Wanted, shown: Output) -> No
     shows = Live(console=out, auto_refresh=False) if in_place else nullcontext()
     with ended_in_order(), shows as live:  # restores the terminal's cursor
         while True:
-            if job is None:
-                jobs = listed(daemon, wanted).jobs
-            else:
-                jobs = (daemon.get(JobView, f"/v1/jobs/{job}"),)
+            jobs = listed(daemon, wanted).jobs if job is None else (daemon.get(job),)
             states = {one.id: (one.state, one.size, one.reason) for one in jobs}
             if shown is Output.JSONL:
                 for one in jobs:
@@ -237,7 +227,7 @@ def _watch(daemon: Client, job: str | None, wanted: Wanted, shown: Output) -> No
                     emit(jobs, shown, lambda table=table: table)  # type: ignore[misc]
                     sys.stdout.flush()
             before = states
-            if job is not None and jobs[0].state in job_tables.ENDED:
+            if job is not None and jobs[0].state in ENDED:
                 break
             time.sleep(WATCH_S)
     end_as(jobs[0])

@@ -9,7 +9,7 @@ import typer
 from reshape_controller.cli.jobs.selection import Choice, act, jobs_of
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.core.explanation import gpus
-from reshape_controller.http.views import JobView
+from reshape_gpu.values import JobView
 
 JobsArgument = Annotated[
     list[str],
@@ -39,8 +39,7 @@ def _pin(jobs: list[str], size: int | None, home: str | None, output: str | None
     config = settings(home, output)
     daemon = client(config)
     found = jobs_of(daemon, Choice(jobs), "pin")
-    body = {"size": size}
-    act(found, lambda job: daemon.post(JobView, f"/v1/jobs/{job}/pin", body), form(config), _said)
+    act(found, lambda job: daemon.pin(job, size), form(config), _said)
 
 
 def _said(view: JobView) -> str:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import typer
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli.exits import CliError, Exit, code_of, failed
 from reshape_controller.cli.jobs.listing import LIVE_STATES, Wanted, listed
 from reshape_controller.cli.output import Output, emit, note, write_json
-from reshape_controller.http.views import KEY, JobView
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError, Problem, Unreachable
+from reshape_gpu.values import KEY, JobView
 
 PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 SHOWN = 10
@@ -101,10 +102,10 @@ def act(
     for job in jobs:
         try:
             views.append(ask(job))
-        except CliError as error:
-            if error.code is Exit.UNREACHABLE or len(jobs) == 1:
+        except ClientError as error:
+            if isinstance(error, Unreachable) or len(jobs) == 1:
                 raise
-            code = code or error.code
+            code = code or code_of(error)
             problems += error.problems
     _print(views, shown, said, one=len(jobs) == 1)
     if problems:

@@ -7,28 +7,25 @@ its own because the checks of records take longer to import than all other comma
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
-from reshape_controller.cli.client import PATIENCE_S, Client, RecordRejected
-from reshape_controller.cli.exits import CliError, Exit, Problem, failed
-from reshape_controller.cli.jobs import tables as job_tables
-from reshape_controller.cli.jobs.following import exit_of, is_paused_for_error
+from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.jobs.following import exit_of
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note, write_text
 from reshape_controller.cli.words import duration, one_line, state_word
 from reshape_controller.core.explanation import gpus
-from reshape_controller.http.views import ArrayJobs, JobView
-from reshape_controller.live.trial import Trial
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.array import ARRAY, members
 from reshape_controller.records.locations import resolved
-
-WAIT_POLL_S = 0.5
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.errors import Problem, RecordRejected
+from reshape_gpu.values import ArrayJobs, JobView, Trial
 
 
 def submit(
@@ -65,8 +62,7 @@ def submit(
     if not shown.for_people:
         emit(ArrayJobs(tuple(jobs)), shown, lambda: "")
     if wait:
-        daemon.patience_s = PATIENCE_S
-        ended = [_until_ended(daemon, daemon.get(JobView, f"/v1/jobs/{job}")) for job in jobs]
+        ended = [daemon.wait(job) for job in jobs]
         _end_as([job for job in ended if job.state != "completed"])
 
 
@@ -74,22 +70,21 @@ def _submitted(daemon: Client, file: str, record: Any) -> tuple[str, ...]:
     """Submit a record; return the ids of its jobs. Raises CliError."""
     try:
         if ARRAY in record:
-            return daemon.post(ArrayJobs, "/v1/arrays", record).jobs
-        return (daemon.post(JobView, "/v1/jobs", record).id,)
+            return daemon.ask(requests.submit_array(record)).jobs
+        return (daemon.ask(requests.submit(record)).id,)
     except RecordRejected as error:
-        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
+        raise RecordRejected(*(_in_file(file, p) for p in error.problems)) from None
 
 
 def _submit_one(daemon: Client, file: str, record: Any, shown: Output, *, wait: bool) -> None:
     try:
-        job = daemon.post(JobView, "/v1/jobs", record)
+        job = daemon.ask(requests.submit(record))
     except RecordRejected as error:
-        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
+        raise RecordRejected(*(_in_file(file, p) for p in error.problems)) from None
     if shown.for_people:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
-        daemon.patience_s = PATIENCE_S
-        job = _until_ended(daemon, job)
+        job = daemon.wait(job.id)
     emit(job, shown, lambda: job.id)
     if wait and job.state != "completed":
         _end_as([job])
@@ -115,9 +110,9 @@ def _try_out(daemon: Client, file: str, record: Any, shown: Output) -> None:
     if ARRAY in record:
         record = members(record)[0]
     try:
-        found = daemon.post(Trial, "/v1/trials", record)
+        found = daemon.ask(requests.trial(record))
     except RecordRejected as error:
-        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
+        raise RecordRejected(*(_in_file(file, p) for p in error.problems)) from None
     emit(found, shown, lambda: trial_text(found, daemon.now_s))
 
 
@@ -194,15 +189,7 @@ def _in_file(file: str, problem: Problem) -> Problem:
     return Problem(f"{path}: {problem.what}", source, problem.remedy)
 
 
-def _until_ended(daemon: Client, job: JobView) -> JobView:
-    """Return the job once it has ended, or is paused for an error; people's pauses may end."""
-    while job.state not in job_tables.ENDED and not is_paused_for_error(job):
-        time.sleep(WAIT_POLL_S)
-        job = daemon.get(JobView, f"/v1/jobs/{job.id}")
-    return job
-
-
 def _after_failure(job: JobView) -> str:
-    if is_paused_for_error(job):
+    if job.is_paused_for_error:
         return f"repair the program, then: reshape resume {job.id} (or: reshape cancel {job.id})"
     return f"reshape logs {job.id}, reshape describe {job.id}"

@@ -20,7 +20,7 @@ from reshape_controller.cli.words import (
     state_word,
 )
 from reshape_controller.core.explanation import gpus, how_text
-from reshape_controller.http.views import EventView, JobView
+from reshape_gpu.values import ENDED, EventView, JobView
 from reshape_profiles.schema import Verification
 
 STATE_STYLES = {
@@ -36,7 +36,6 @@ STATE_STYLES = {
 }
 UNSAVED = "unsaved_wait"
 """The deadline of a program that cannot save and is to stop."""
-ENDED = ("completed", "failed", "cancelled", "rejected")
 BAR_CELLS = 8
 ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
 """Widths of ids; a longer id continues in the next line, so that it can still be copied."""

@@ -12,14 +12,14 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import client, form, options_from
 from reshape_controller.cli.output import emit, grid, write_text
 from reshape_controller.cli.words import moment, seconds_of
-from reshape_controller.http.usage import By, Usage, UsageRow
-from reshape_controller.http.views import Status
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.config import Config
+from reshape_gpu.values import By, Usage, UsageRow
 
 HOUR_S = 3600.0
 TIMES = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
@@ -51,7 +51,7 @@ def usage(
     from_s, to_s = _time(begin, "--from", daemon), _time(end, "--to", daemon)
     if from_s is not None and to_s is not None and from_s > to_s:
         raise failed(Exit.USAGE, f"{begin} is after {end}", "--from", "give the earlier time first")
-    found = daemon.get(Usage, "/v1/usage", from_s=from_s, to_s=to_s, by=by.value, user=user)
+    found = daemon.usage(from_s, to_s, by=by, user=user)
     if as_csv:
         write_text(csv_of(found, prices))
         return
@@ -79,7 +79,7 @@ def _time(text: str | None, flag: str, daemon: Client) -> float | None:
         return None
     span_s = seconds_of(text)
     if span_s is not None:
-        daemon.get(Status, "/v1/status")  # for the daemon's time
+        daemon.ask(requests.status())  # for the daemon's time
         return max(0.0, daemon.now_s - span_s)
     for pattern in TIMES:
         try:

@@ -18,8 +18,7 @@ from rich.console import Group, RenderableType
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
-from reshape_controller.cli.client import Client
-from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.jobs.submit import read_record
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit, note
@@ -28,8 +27,11 @@ from reshape_controller.cli.serve import devices as device_finder
 from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import Framework
-from reshape_controller.http.views import JobView, ProfileList, ProfilesRecorded
+from reshape_controller.http.profile_views import ProfileList, ProfilesRecorded
 from reshape_controller.records import parse_record
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError
+from reshape_gpu.requests import Request
 from reshape_launcher.spec import DeviceMode
 from reshape_profiles import loader, verification
 from reshape_profiles.schema import Profile, Verification
@@ -162,7 +164,7 @@ def _script(
             min(spec.optional_gpus),
             spec.job_type,
         )
-    view = daemon().get(JobView, f"/v1/jobs/{job}")
+    view = daemon().get(job)
     note(f"{view.id}: variables of the record's env are not known here; its record has them")
     return (
         Script(
@@ -192,13 +194,14 @@ def _stored(daemon: Callable[[], Client], job_type: str, verified: Verification)
     """Put the result into the daemon's profile of the type; false if no daemon runs."""
     try:
         ask = daemon()
-        known = ask.get(ProfileList, "/v1/profiles").profiles
-    except CliError:
+        known = ask.ask(Request("GET", "/v1/profiles", ProfileList)).profiles
+    except ClientError:
         return False
     profiles = [row.profile for row in known if row.profile is not None]
     mine = [profile for profile in profiles if profile.job_type == job_type]
     profile = replace(mine[0] if mine else Profile(job_type), verification=verified)
-    ask.post(ProfilesRecorded, "/v1/profiles", loader.document([profile]))
+    body = loader.document([profile])
+    ask.ask(Request("POST", "/v1/profiles", ProfilesRecorded, body=body))
     return True
 
 

@@ -17,7 +17,8 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit, note
 from reshape_controller.cli.profiles.files import load_file
-from reshape_controller.http.views import ProfileList, ProfilesRecorded
+from reshape_controller.http.profile_views import ProfileList, ProfilesRecorded
+from reshape_gpu.requests import Request
 from reshape_profiles import gavel, loader, table
 from reshape_profiles.schema import Profile
 
@@ -53,7 +54,9 @@ def import_(
     recorded: list[str] = []
     unchanged: list[str] = []
     for some in _requests(profiles):
-        answer = ask.post(ProfilesRecorded, "/v1/profiles", loader.document(some))
+        answer = ask.ask(
+            Request("POST", "/v1/profiles", ProfilesRecorded, body=loader.document(some))
+        )
         recorded += answer.recorded
         unchanged += answer.unchanged
     done = ProfilesRecorded(tuple(recorded), tuple(unchanged))
@@ -71,7 +74,7 @@ def export(
     home: HomeOption = None,
 ) -> None:
     """Export the daemon's profiles to a file that import reads."""
-    known = client(settings(home)).get(ProfileList, "/v1/profiles").profiles
+    known = client(settings(home)).ask(Request("GET", "/v1/profiles", ProfileList)).profiles
     chosen = _chosen([row.profile for row in known if row.profile is not None], types)
     text, left_out = _written(chosen, as_)
     for what in left_out:

@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.jobs.tables import ENDED
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
-from reshape_controller.http.views import EventView, History, JobView
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.values import ENDED, EventView, JobView
 from reshape_launcher.spec import SIMULATED_TYPE
 from reshape_profiles import loader
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
@@ -73,7 +73,7 @@ def measure(
             _until(client, lambda jobs: _trains(jobs["long"]), "it has all GPUs again")
             say(f"round {number + 1} of {rounds}")
         ids = [long.id, *(job.id for job in jobs_of(client).values() if job.id != long.id)]
-        histories = [client.get(History, f"/v1/jobs/{key}/history").events for key in ids]
+        histories = [client.ask(requests.history(key)).events for key in ids]
     return samples_of(histories)
 
 
@@ -112,7 +112,7 @@ def _submit(
 ) -> JobView:
     own = {"name": name, "optional_gpus": list(sizes), "steps": steps, "job_type": JOB_TYPE}
     own["may_restart"] = True  # a measured job has nothing to lose
-    return client.post(JobView, "/v1/jobs", {**record, **own})
+    return client.ask(requests.submit({**record, **own}))
 
 
 def _until(client: Client, holds: Callable[[dict[str, JobView]], bool], what: str) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import client, form, options_from
 from reshape_controller.cli.output import emit
@@ -31,6 +30,7 @@ from reshape_controller.cli.replays.options import (
 from reshape_controller.cli.replays.runs import about, check_parquet, keep, swept
 from reshape_controller.replay.rows import Row, summary
 from reshape_controller.replay.setup import Contender, Setup
+from reshape_gpu.config import Config
 from reshape_profiles.loader import bundled
 
 LIVE_CLUSTER = "8xV100"

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import Output, emit, note
@@ -32,6 +31,7 @@ from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.rows import Interval, Row, savings, summary
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.sweep import Run, workers_for
+from reshape_gpu.config import Config
 
 POLICIES = "adaptive,paper,termination,default,adaptive+terminate,optimus+sidecar"
 SAVINGS = (

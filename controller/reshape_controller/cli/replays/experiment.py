@@ -12,7 +12,6 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid, note
@@ -28,6 +27,7 @@ from reshape_controller.replay.figures import NoMatplotlib
 from reshape_controller.replay.inputs import Costs, ReplayError, cluster_of
 from reshape_controller.replay.rows import Interval, interval, over
 from reshape_controller.replay.shell import Result
+from reshape_gpu.config import Config
 
 NAMES = ("dragon",)
 

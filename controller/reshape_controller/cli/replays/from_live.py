@@ -12,18 +12,20 @@ from dataclasses import dataclass, replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.replays import inputs
 from reshape_controller.cli.replays.own_daemon import jobs_of
 from reshape_controller.core.model import HostId
 from reshape_controller.core.state import State
-from reshape_controller.http.views import HostList, JobView, StateView
 from reshape_controller.policies import UnknownPolicy, make_policy
 from reshape_controller.replay.continuation import Continuation, QueueChange, continue_queue
 from reshape_controller.replay.inputs import ReplayError, cluster_of
 from reshape_controller.replay.metrics import JobResult
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.requests import Request
+from reshape_gpu.values import JobView, StateView
 from reshape_sidecar import codec
 
 
@@ -75,12 +77,12 @@ class WhatIf:
 
 def show(client: Client, asked: WhatIfRequest, shown: Output) -> None:
     """Continue with and without the change, and print both. Raises CliError."""
-    hosts = client.get(HostList, "/v1/hosts").hosts
+    hosts = client.ask(requests.hosts()).hosts
     if asked.drain is not None and asked.drain not in {host.id for host in hosts}:
         known = ", ".join(host.id for host in hosts)
         raise failed(Exit.USAGE, f"unknown host {asked.drain!r}", "--drain", f"use one of: {known}")
     views = {job.id: job for job in jobs_of(client).values()}
-    parts = client.get(StateView, "/v1/state").parts
+    parts = client.ask(Request("GET", "/v1/state", StateView)).parts
     try:
         state = State.load(parts)
         now = _as_it_is(state)

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, FrozenInputs, fields_of
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.core.events import SideCarReported
 from reshape_controller.core.model import JobId
-from reshape_controller.http.views import JobView
 from reshape_controller.replay.inputs import WorkJob
 from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.setup import Contender
 from reshape_controller.store.sqlite.store import SqliteStore
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.values import JobView
 
 LONGER_MAX = 3.0
 """A run may take this many times the replay's time, plus LATER_S."""
@@ -70,7 +71,7 @@ def _submit_all(client: Client, frozen: FrozenInputs) -> None:
     begin_s = time.monotonic() - jobs[0].submit_s
     for job in jobs:
         time.sleep(max(0.0, begin_s + job.submit_s - time.monotonic()))
-        client.post(JobView, "/v1/jobs", _record(frozen, job))
+        client.ask(requests.submit(_record(frozen, job)))
 
 
 def _record(frozen: FrozenInputs, job: WorkJob) -> dict[str, Any]:

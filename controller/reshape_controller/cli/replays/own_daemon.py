@@ -16,12 +16,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reshape_controller.cli.client import Client, connect
-from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.jobs.tables import ENDED
 from reshape_controller.cli.signals import ended_in_order
-from reshape_controller.http.views import JobPage, JobView
+from reshape_gpu.client import Client
+from reshape_gpu.errors import ClientError
+from reshape_gpu.requests import Request, Response
+from reshape_gpu.target import of_home
+from reshape_gpu.values import ENDED, JobView
 
 START_WAIT_S = 60.0
 END_WAIT_S = 60.0
@@ -105,7 +107,7 @@ def jobs_of(client: Client) -> dict[str, JobView]:
     found: dict[str, JobView] = {}
     after: str | None = None
     while True:
-        page = client.get(JobPage, "/v1/jobs", after=after)
+        page = client.page(after=after)
         found.update({job.name: job for job in page.jobs})
         if page.next_after is None:
             return found
@@ -115,9 +117,9 @@ def jobs_of(client: Client) -> dict[str, JobView]:
 def _ready(home: Home, process: subprocess.Popen[bytes], log: Path) -> Client:
     end_s = time.monotonic() + START_WAIT_S
     while process.poll() is None and time.monotonic() < end_s:
-        with contextlib.suppress(CliError):
-            client = connect(home)
-            client.ask("GET", "/readyz")
+        with contextlib.suppress(ClientError):
+            client = Client.at(of_home(home))
+            client.ask(Request("GET", "/readyz", Response))
             return client
         time.sleep(POLL_S)
     last = log.read_text(errors="replace").strip().splitlines()[-5:]
@@ -126,16 +128,16 @@ def _ready(home: Home, process: subprocess.Popen[bytes], log: Path) -> Client:
 
 def _cancel_all(home: Home) -> None:
     end_s = time.monotonic() + END_WAIT_S
-    with contextlib.suppress(CliError):
-        client = connect(home)
+    with contextlib.suppress(ClientError):
+        client = Client.at(of_home(home))
         while time.monotonic() < end_s:
             jobs = jobs_of(client).values()
             if all(map(is_over, jobs)):
                 return
             for job in jobs:
                 if job.state not in ENDED:
-                    with contextlib.suppress(CliError):
-                        client.ask("POST", f"/v1/jobs/{job.id}/cancel")
+                    with contextlib.suppress(ClientError):
+                        client.cancel(job.id)
             time.sleep(POLL_S)
 
 

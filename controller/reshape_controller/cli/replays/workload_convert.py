@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import options_from
 from reshape_controller.cli.output import note
@@ -26,6 +25,7 @@ from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import arrivals, convert, traces
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, cluster_of
 from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError, Layout
+from reshape_gpu.config import Config
 
 FACTOR_MIN, FACTOR_MAX = 1e-3, 1e3
 """Range of ``--scale-load``."""

@@ -10,10 +10,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from reshape_controller import strict_yaml
-from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.records.memory import memory_bytes
-from reshape_controller.strict_yaml import NotYaml
+from reshape_gpu import strict_yaml
+from reshape_gpu.errors import Problem
+from reshape_gpu.strict_yaml import NotYaml
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes import settings as defaults
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings

@@ -20,7 +20,6 @@ from dataclasses import replace
 import structlog
 
 from reshape_controller.cli.exits import CliError, Exit, failed
-from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.hosts import check_inventory, not_reached
 from reshape_controller.cli.serve.leader_election import NotElected, elected
 from reshape_controller.cli.serve.listening import listen, listen_for_public, listen_for_sidecars
@@ -47,6 +46,8 @@ from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.mark import parse
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
+from reshape_gpu.errors import ClientError
+from reshape_gpu.home import Address
 from reshape_launcher.kubernetes.values import KubernetesError
 
 OPEN_FILES = 65536
@@ -276,7 +277,7 @@ async def serve(settings: DaemonSettings) -> None:
             "(docs/operations.md, Backup and restore); or stop the other controller"
         )
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
-    except CliError:
+    except ClientError:
         raise
     except KubernetesError as error:
         raise not_reached(error, "--launcher kubernetes") from None

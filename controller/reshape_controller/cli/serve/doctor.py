@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import typer
 from rich.console import RenderableType
 
-from reshape_controller.cli.config import Config
-from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.exits import Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid
@@ -33,6 +32,8 @@ from reshape_controller.http.app import CannotListen, bind_beyond_loopback
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import file
+from reshape_gpu.config import Config
+from reshape_gpu.errors import ClientError
 from reshape_launcher import ansible
 from reshape_launcher.kubernetes.finding import Finding
 from reshape_launcher.kubernetes.preflight import findings
@@ -132,7 +133,7 @@ def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
         with answering(place.sidecar_address, place.sidecar_port):
             words = (place.cluster(), place.pods, place.devices, place.sidecar_url)
             found = list(findings(*words))
-    except CliError as error:
+    except ClientError as error:
         found = [_problem("API server", error)]
     found.append(_address(place))
     if place.by_playbook:
@@ -201,16 +202,16 @@ def _there(check: str, ok: bool, remedy: str) -> Finding:
 
 
 def _attempt(check: str, detail: str, look: object) -> Finding:
-    """Return the result of a check that may raise CliError as a finding."""
+    """Return the result of a check that may raise ClientError as a finding."""
     assert callable(look)
     try:
         said = look()
-    except CliError as error:
+    except ClientError as error:
         return _problem(check, error)
     return Finding(check, True, detail or str(said))
 
 
-def _problem(check: str, error: CliError) -> Finding:
+def _problem(check: str, error: ClientError) -> Finding:
     first = error.problems[0]
     return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve import cluster_file
 from reshape_controller.cli.serve.ip_address import address_and_port
+from reshape_gpu.config import Config
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices

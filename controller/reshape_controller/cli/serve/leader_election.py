@@ -17,9 +17,7 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.settings import DaemonSettings
 from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.http import probes
@@ -32,6 +30,8 @@ from reshape_controller.http.app import (
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
 from reshape_controller.live.leadership import Leadership
+from reshape_gpu.config import Config
+from reshape_gpu.home import Address
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import structlog
 
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve.ip_address import address_and_port
 from reshape_controller.http.app import ROUTES, Route, Server
 from reshape_controller.http.base import Context, Gate, NotFound
 from reshape_controller.http.probes import StandbyContext
+from reshape_gpu.config import Config
 from reshape_sidecar import state_files
 
 ONLY_PUBLIC = ("tls_cert", "tls_key", "trusted_proxy", "public_names")

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reshape_controller.access.token_file import NAME, RESERVED
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.store.mongo.address import Credentials, MongoAddress, parse
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Store, StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
+from reshape_gpu.config import Config
+from reshape_gpu.errors import ClientError
 
 CREDENTIALS_BYTES_MAX = 4096
 
@@ -107,7 +108,7 @@ def _address_again(config: Config, uri: str) -> MongoAddress:
     """Parse the address with its credentials as their file has them now. Raises StoreError."""
     try:
         return parse(uri, _credentials(config), _ca(config))
-    except CliError as error:
+    except ClientError as error:
         raise StoreError(str(error)) from None
 
 

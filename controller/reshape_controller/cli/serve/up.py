@@ -17,7 +17,6 @@ import structlog
 from structlog.typing import EventDict, ExcInfo
 
 from reshape_controller.cli import streams
-from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import options_from
@@ -33,6 +32,7 @@ from reshape_controller.core.limits import KUBERNETES, LOCAL
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
+from reshape_gpu.config import Config
 from reshape_launcher.declared_costs import ContainerCosts
 from reshape_launcher.local import job_environment
 from reshape_profiles.loader import ProfileError, bundled

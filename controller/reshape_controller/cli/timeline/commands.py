@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import console, emit, takes_unicode
@@ -18,7 +17,9 @@ from reshape_controller.cli.timeline.trace_events import trace_events
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.timeline import Timeline
-from reshape_controller.http.views import Status
+from reshape_gpu import requests
+from reshape_gpu.client import Client
+from reshape_gpu.requests import Request
 
 PIPE_COLUMNS = 100
 COLUMNS_MAX = 160
@@ -41,7 +42,7 @@ def timeline(
     """Show which job held each GPU over time, and each job's phases."""
     config = settings(home, output)
     daemon = client(config)
-    found = daemon.get(Timeline, "/v1/timeline", from_s=from_s(last, daemon))
+    found = daemon.ask(Request("GET", "/v1/timeline", Timeline, {"from_s": from_s(last, daemon)}))
     if picture is not None:
         chart.save(found, picture, "GPUs by job over time")
     if trace is not None:
@@ -66,7 +67,7 @@ def from_s(last: str | None, daemon: Client) -> float | None:
     span_s = seconds_of(last)
     if span_s is None:
         raise failed(Exit.USAGE, f"{last!r} is not a time span", "--last", "for example 10m or 2h")
-    daemon.get(Status, "/v1/status")  # for the daemon's time
+    daemon.ask(requests.status())  # for the daemon's time
     return max(0.0, daemon.now_s - span_s)
 
 

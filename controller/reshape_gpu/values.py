@@ -1,18 +1,24 @@
-"""The views of jobs, GPUs and hosts that the API shows: the stable names of docs/api.md.
+"""The values that the API answers with: the stable names of docs/api.md.
 
-Does: names every field once; handlers answer with these values, and the CLI reads them back. Every
-field is always there; one that is unknown is null.
+Does: names every field once; handlers answer with these values, and the client reads them back.
+Every field is always there; one that is unknown is null.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from reshape_controller.store.protocol import ProfileRow
 from reshape_sidecar.wire import Evaluation, GpuUse, PhaseTimes, Prepared, Standby
 
 KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 """Pattern of ids and names in a path."""
+
+
+ENDED = ("completed", "failed", "cancelled", "rejected")
+"""States that are a job's last."""
+PAUSED_FOR_ERROR = "paused, checkpoint kept: "
+"""Begins the reason of a job that was paused because it has no retry or no size left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,16 @@ class JobView:
     """The newest failure as its SideCar reports it."""
     errors: tuple[ErrorView, ...] = ()
     """Problems of a rejected record; empty for a job."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state is a last one."""
+        return self.state in ENDED
+
+    @property
+    def is_paused_for_error(self) -> bool:
+        """Whether it is paused because its program failed too often."""
+        return self.state == "halted" and self.reason.startswith(PAUSED_FOR_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,15 +415,68 @@ class IdentityView:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileList:
-    """Job types with their recorded profiles, and the speeds and costs learned from their jobs."""
+class TrialChange:
+    """A job that would get another number of GPUs at once."""
 
-    profiles: tuple[ProfileRow, ...]
+    job: str
+    name: str
+    size_before: int
+    size_after: int
 
 
 @dataclass(frozen=True, slots=True)
-class ProfilesRecorded:
-    """Job types whose profile is recorded now, and those whose profile was the same before."""
+class Trial:
+    """What would be decided: whether the job starts at once, on how many GPUs, which jobs change
+    for it, and when it is predicted to start and end."""
 
-    recorded: tuple[str, ...]
-    unchanged: tuple[str, ...]
+    name: str
+    starts: bool
+    size: int
+    host: str | None
+    reason: str
+    changes: tuple[TrialChange, ...]
+    position: int | None
+    predicted_start_at_s: float | None
+    predicted_end_at_s: float | None
+
+
+class By(StrEnum):
+    """What the rows of a report are for. ``type`` is the type of the GPUs."""
+
+    USER = "user"
+    JOB = "job"
+    TYPE = "type"
+    HOST = "host"
+    JOB_TYPE = "job-type"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """GPU-seconds of one user, job, type or host on GPUs of one type.
+
+    ``name`` is empty for GPUs that no job holds.
+    """
+
+    name: str
+    gpu_type: str
+    trained_gpu_s: float = 0.0
+    starting_gpu_s: float = 0.0
+    saving_gpu_s: float = 0.0
+    waiting_gpu_s: float = 0.0
+    held_gpu_s: float = 0.0
+    """The sum of the four above."""
+    free_gpu_s: float = 0.0
+    quarantined_gpu_s: float = 0.0
+    silent_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPU-seconds from ``from_s`` to ``to_s`` (Unix seconds); those of all rows are all there are:
+    each GPU times the time for which it was in the inventory."""
+
+    from_s: float
+    to_s: float
+    by: str
+    rows: tuple[UsageRow, ...]
+    all_gpu_s: float = 0.0

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reshape_controller import strict_yaml
-from reshape_controller.cli.exits import CliError, Exit, failed
-from reshape_controller.strict_yaml import NotYaml
+from reshape_gpu.errors import SettingError
 from reshape_launcher.local import job_environment
 
 Value = str | int | None
@@ -291,6 +289,8 @@ SETTINGS = (
     ),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
+FLAG, ARGUMENT = "flag", "argument"
+"""Begin the source of a value that a flag sets, or an argument of a Python program."""
 ENV_PREFIX = "RESHAPE_"
 ENV_JOB = "RESHAPE_JOB"
 """Set inside a job, whose environment has further names that are no settings."""
@@ -312,8 +312,10 @@ class SettingValue:
 class Config:
     """The values of all settings. Read only."""
 
-    def __init__(self, found: dict[str, SettingValue]) -> None:
+    def __init__(self, found: dict[str, SettingValue], token: str | None = None) -> None:
         self._found = found
+        self.token = token
+        """A token that a Python program gave; it is no setting, so that no command shows it."""
 
     def text(self, name: str) -> str | None:
         """Return a text setting; None if it is not set."""
@@ -339,6 +341,10 @@ class Config:
     def source(self, name: str) -> str:
         return self._found[name].source
 
+    def is_given(self, name: str) -> bool:
+        """Whether a flag, or an argument of a Python program, sets it."""
+        return self.source(name).startswith((FLAG, ARGUMENT))
+
     def all(self) -> tuple[SettingValue, ...]:
         """Return every setting without its secrets."""
         found = (self._found[setting.name] for setting in SETTINGS)
@@ -353,8 +359,17 @@ def config_file(env: Mapping[str, str]) -> tuple[Path, bool]:
     return Path(base).expanduser() / "reshape" / "config.yaml", False
 
 
-def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Config:
-    """Return the settings; a flag that is None was not given. Raises CliError (usage)."""
+def load(
+    flags: Mapping[str, Value],
+    env: Mapping[str, str] | None = None,
+    *,
+    token: str | None = None,
+    by: str = FLAG,
+) -> Config:
+    """Return the settings; a flag that is None was not given. Raises SettingError.
+
+    ``by``: FLAG, or ARGUMENT if a Python program gives them.
+    """
     env = os.environ if env is None else env
     _check_names(env)
     path, named = config_file(env)
@@ -372,15 +387,15 @@ def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Co
             )
         flag = flags.get(setting.name)
         if flag is not None:
-            source = f"flag {setting.flag}"
+            source = f"{by} {setting.flag if by == FLAG else setting.name}"
             found[setting.name] = SettingValue(
                 setting.name, _checked(setting, flag, source), source
             )
-    return Config(found)
+    return Config(found, token)
 
 
 def _check_names(env: Mapping[str, str]) -> None:
-    """Refuse a name that would silently set nothing. Raises CliError (usage)."""
+    """Refuse a name that would silently set nothing. Raises SettingError."""
     if ENV_JOB in env:
         return
     known = {*(setting.env for setting in SETTINGS), *OTHER_ENV}
@@ -391,7 +406,7 @@ def _check_names(env: Mapping[str, str]) -> None:
             near = difflib.get_close_matches(name, known, 1)
             remedy = f"write {near[0]}" if near else "unset it; reshape config show lists all"
             what = f"{name} is the name of no setting"
-            raise failed(Exit.USAGE, what, f"environment {name}", remedy)
+            raise SettingError.of(what, f"environment {name}", remedy)
 
 
 def _file(path: Path, named: bool) -> dict[str, object]:
@@ -400,29 +415,31 @@ def _file(path: Path, named: bool) -> dict[str, object]:
     except FileNotFoundError:
         if named:
             remedy = "create it, or unset RESHAPE_CONFIG"
-            raise failed(
-                Exit.USAGE, "the configuration file does not exist", str(path), remedy
+            raise SettingError.of(
+                "the configuration file does not exist", str(path), remedy
             ) from None
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise failed(
-            Exit.USAGE, f"the configuration file cannot be read: {error}", str(path), "fix the file"
+        raise SettingError.of(
+            f"the configuration file cannot be read: {error}", str(path), "fix the file"
         ) from None
+    from reshape_gpu import strict_yaml  # here, because most commands run without a file
+
     try:
         value = strict_yaml.load(text)
-    except NotYaml as error:
+    except strict_yaml.NotYaml as error:
         what = f"the configuration file cannot be read as YAML: {error}"
-        raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470") from None
+        raise SettingError.of(what, str(path), "write lines like: port: 7470") from None
     if value is None:
         return {}
     if not isinstance(value, dict):
         what = "the configuration file is not a list of settings"
-        raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470")
+        raise SettingError.of(what, str(path), "write lines like: port: 7470")
     for name in value:
         if name not in BY_NAME:
             known = ", ".join(BY_NAME)
-            raise failed(
-                Exit.USAGE, f"unknown setting {name!r}", f"file {path}", f"use one of: {known}"
+            raise SettingError.of(
+                f"unknown setting {name!r}", f"file {path}", f"use one of: {known}"
             )
     return value
 
@@ -463,7 +480,7 @@ def _shown(found: SettingValue) -> Value:
     return f"{scheme}{mark}{rest.partition('?')[0].rpartition('@')[2]}"
 
 
-def _wrong(setting: Setting, raw: object, source: str, expected: str) -> CliError:
+def _wrong(setting: Setting, raw: object, source: str, expected: str) -> SettingError:
     shown = "what was given" if setting.secret else repr(raw)
     what = f"{setting.name}: {shown} is not {expected}"
-    return failed(Exit.USAGE, what, source, f"{setting.name}: {setting.text}")
+    return SettingError.of(what, source, f"{setting.name}: {setting.text}")

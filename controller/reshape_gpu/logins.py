@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_gpu.errors import LoginsUnusable
 from reshape_sidecar import codec, durable, state_files
 
 LOCAL = "local"
@@ -64,24 +64,24 @@ def logins_file(env: Mapping[str, str]) -> Path:
 
 
 def read(path: Path) -> Logins:
-    """Read the file; there is no login without it. Raises CliError."""
+    """Read the file; there is no login without it. Raises LoginsUnusable."""
     try:
         found = state_files.read(Logins, path)
         mode = stat.S_IMODE(path.stat().st_mode) if found is not None else 0o600
     except (OSError, RuntimeError) as error:
         what = f"the file of logins cannot be read: {error}"
-        raise failed(Exit.FAILED, what, str(path), "make it readable, or remove it") from None
+        raise LoginsUnusable.of(what, str(path), "make it readable, or remove it") from None
     if isinstance(found, state_files.Torn):
         remedy = "remove it, and log in again: reshape login URL"
-        raise failed(Exit.FAILED, str(found), str(path), remedy)
+        raise LoginsUnusable.of(str(found), str(path), remedy)
     if mode & 0o077:
         what = f"other users can read the tokens in the file of logins (mode {mode:03o})"
-        raise failed(Exit.FAILED, what, str(path), f"chmod 600 {path}")
+        raise LoginsUnusable.of(what, str(path), f"chmod 600 {path}")
     return found or Logins()
 
 
 def write(path: Path, logins: Logins) -> None:
-    """Replace the file. Raises CliError."""
+    """Replace the file. Raises LoginsUnusable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.write_whole(path, f"{codec.dumps(logins)}\n".encode(), mode=0o600)
@@ -89,6 +89,6 @@ def write(path: Path, logins: Logins) -> None:
         raise _unwritable(path, error) from None
 
 
-def _unwritable(path: Path, error: OSError) -> CliError:
+def _unwritable(path: Path, error: OSError) -> LoginsUnusable:
     what = f"the file of logins cannot be written: {error.strerror}"
-    return failed(Exit.FAILED, what, str(path), "give another folder: XDG_CONFIG_HOME=DIR")
+    return LoginsUnusable.of(what, str(path), "give another folder: XDG_CONFIG_HOME=DIR")
