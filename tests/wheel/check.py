@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "controller/reshape_controller/": "reshape_controller/",
+    "controller/reshape_gpu/": "reshape_gpu/",
     "sidecar/reshape_sidecar/": "reshape_sidecar/",
     "launcher/reshape_launcher/": "reshape_launcher/",
     "profiles/reshape_profiles/": "reshape_profiles/",

@@ -98,8 +98,28 @@ EXAMPLES = {
     "logout": "reshape logout",
     "doctor": "reshape doctor",
     "version": "reshape version",
+    "profile show": "reshape profile show resnet50",
+    "profile plot": "reshape profile plot resnet50 --svg speed.svg",
+    "profile run": "reshape profile run --type mnist --sizes 1,2 -- python train.py",
+    "profile import": "reshape profile import profiles.toml",
+    "profile export": "reshape profile export --as csv --into profiles.csv",
+    "profile costs": "reshape profile costs --out costs.json",
+    "workload generate": "reshape workload generate --workload four --seed 7 --out jobs.csv",
+    "workload convert": "reshape workload convert trace.csv --gpus gpu_num --out jobs.csv",
+    "db init": "reshape db init --store mongodb://db.example.org/reshape",
+    "db check": "reshape db check --no-repair",
+    "db recover": "reshape db recover store.sqlite --into new.sqlite",
+    "db backup": "reshape db backup /backup/store.sqlite",
+    "db restore": "reshape db restore /backup/store.sqlite",
+    "token create": "reshape token create ada --uid ada --expires 90d",
+    "token list": "reshape token list",
+    "token rotate": "reshape token rotate ada --overlap 1h",
+    "token revoke": "reshape token revoke ada",
+    "context list": "reshape context list",
+    "context use": "reshape context use local",
+    "config show": "reshape config show -o json",
 }
-"""An example for the help of each command."""
+"""An example for the help of each command and subcommand."""
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
@@ -121,15 +141,22 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_keep_the_name if wanted else _module("about").root)
     for name, module in COMMANDS.items():
         if wanted in (None, name):
-            epilog = f"Example: {EXAMPLES[name]}"
+            epilog = _example(name)
             app.command(name, epilog=epilog)(getattr(_module(module), name))
     for alias, name in ALIASES.items():
         if wanted in (None, alias):
             app.command(alias, hidden=True)(getattr(_module(COMMANDS[name]), name))
     for name, module in GROUPS.items():
         if wanted in (None, name):
-            app.add_typer(getattr(_module(module), f"{name}_app"), name=name)
+            group: typer.Typer = getattr(_module(module), f"{name}_app")
+            for command in group.registered_commands:
+                command.epilog = _example(f"{name} {command.name}")
+            app.add_typer(group, name=name)
     return app
+
+
+def _example(command: str) -> str:
+    return f"Example: {EXAMPLES[command]}"
 
 
 def _module(name: str) -> ModuleType:

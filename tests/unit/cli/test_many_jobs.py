@@ -14,7 +14,7 @@ from reshape_controller.cli.jobs import commands, listing
 from reshape_controller.cli.jobs.following import end_as, exit_of
 from reshape_controller.cli.jobs.listing import Sort, Wanted, listed
 from reshape_controller.cli.jobs.selection import Choice, jobs_of
-from reshape_controller.cli.main import COMMANDS, EXAMPLES, build
+from reshape_controller.cli.main import COMMANDS, EXAMPLES, GROUPS, build
 from reshape_controller.http.json_text import to_json
 from reshape_gpu.client import Client
 from reshape_gpu.errors import NotFound
@@ -183,12 +183,23 @@ def test_h_shows_the_help_of_the_program_and_of_a_command() -> None:
     assert "Example: reshape cancel" in run("cancel", "-h").stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_subcommand_has_an_example() -> None:
+    groups = {
+        f"{group.name} {command.name}"
+        for group in build().registered_groups
+        for command in group.typer_instance.registered_commands
+    }
+    assert {name.split()[0] for name in groups} == set(GROUPS)
+    assert {*COMMANDS, *groups} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_help_of_each_command_has_an_example_of_options_that_it_has(name: str) -> None:
-    example = EXAMPLES[name].split()
-    assert example[:2] == ["reshape", name]
-    text = run(name, "--help").stdout
-    assert f"Example: reshape {name}" in text
+    words = name.split()
+    example = EXAMPLES[name].partition(" -- ")[0].split()
+    assert example[: len(words) + 1] == ["reshape", *words]
+    text = run(*words, "-h").stdout
+    assert f"Example: reshape {name}" in " ".join(text.split())
     options = [word for word in example if word.startswith("-")]
     assert [option for option in options if option not in text] == []
 
