@@ -1,10 +1,11 @@
 """Measure the daemon with many jobs and several clients.
 
-    python benchmarks/several_people.py [--queued 10000]
+    python benchmarks/several_people.py [--queued 10000] [--before FOLDER] [--only-get]
 
 Starts a daemon with simulated GPUs in a folder of its own, and prints the CPU time of ``reshape
 get`` with 3,000 jobs, request rate and latency with 20 clients, and how long the first decision
-about one user's job takes while another user has 10,000 queued.
+about one user's job takes while another user has 10,000 queued. With ``--before``, a checkout of an
+earlier version, its ``reshape get`` is measured in turn with this one's.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.daemon_bed import Bed  # noqa: E402
+from tests.support.daemon_bed import SOURCES, Bed  # noqa: E402
 from tests.support.daemon_bed import bed as bed_in  # noqa: E402
 
 MEMBERS = 500
 LISTED, QUEUED = 3_000, 10_000
 CLIENTS, CLIENTS_S = 20, 10.0
-COMMANDS = 5
+COMMANDS = 7
 PATHS = ("/v1/jobs?limit=200", "/v1/gpus", "/v1/status", "/v1/jobs/waits-0-7")
 
 
@@ -63,15 +64,17 @@ def submit_many(bed: Bed, first: int, end: int) -> list[float]:
     return took_s
 
 
-def command_cpu_s(bed: Bed, *words: str) -> list[float]:
-    """Return the CPU seconds of a command, for each of several runs."""
-    found = []
+def command_cpu_s(bed: Bed, checkouts: list[Path], *words: str) -> list[list[float]]:
+    """Return the CPU seconds (user and system) of a command, for each checkout and run."""
+    found: list[list[float]] = [[] for _ in checkouts]
     for _ in range(COMMANDS):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = bed.reshape(*words)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert done.returncode == 0, done.stderr
-        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        for checkout, own in zip(checkouts, found, strict=True):
+            path = ":".join(str(checkout / name) for name in SOURCES)
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done = bed.reshape(*words, PYTHONPATH=path)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            assert done.returncode == 0, done.stderr
+            own.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return found
 
 
@@ -114,21 +117,27 @@ def first_decision_s(bed: Bed, name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the daemon with many jobs.")
     parser.add_argument("--queued", type=int, default=QUEUED, help="jobs of the other user")
+    parser.add_argument("--before", type=Path, help="checkout of an earlier version")
+    parser.add_argument("--only-get", action="store_true", help="measure reshape get alone")
     asked = parser.parse_args()
+    checkouts = [ROOT, *([asked.before] if asked.before is not None else [])]
     with daemon() as bed:
         print(f"alone: first decision {first_decision_s(bed, 'alone'):.3f} s")
         arrays_s = submit_many(bed, 0, LISTED)
         print(f"arrays of {MEMBERS}: longest {max(arrays_s):.2f} s")
         for words in (("get",), ("get", "--all")):
-            cpu_s = command_cpu_s(bed, *words)
-            print(
-                f"reshape {' '.join(words)}, {LISTED} jobs: CPU {min(cpu_s):.2f} s at best, "
-                f"median {statistics.median(cpu_s):.2f} s"
-            )
+            found = command_cpu_s(bed, checkouts, *words)
+            for checkout, cpu_s in zip(checkouts, found, strict=True):
+                print(
+                    f"reshape {' '.join(words)}, {LISTED} jobs, {checkout.name}: CPU "
+                    f"{min(cpu_s):.3f} s at best, median {statistics.median(cpu_s):.3f} s"
+                )
+        if asked.only_get:
+            return
         for path in PATHS:
-            found = sorted(latencies_s(bed, path))
-            p99_s = found[int(len(found) * 0.99)]
-            rate = len(found) / CLIENTS_S
+            waits_s = sorted(latencies_s(bed, path))
+            p99_s = waits_s[int(len(waits_s) * 0.99)]
+            rate = len(waits_s) / CLIENTS_S
             print(f"{CLIENTS} clients, {path}: {rate:.0f} a second, p99 {p99_s * 1e3:.0f} ms")
         submit_many(bed, LISTED, asked.queued)
         took_s = [first_decision_s(bed, f"bobs-{number}") for number in range(5)]

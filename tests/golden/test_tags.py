@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import reshape_controller.tags
+import reshape_gpu.tags
 import reshape_launcher.tags
 import reshape_profiles.tags
 import reshape_sidecar.tags
@@ -40,6 +41,7 @@ from reshape_sidecar.wire import Desired, Observed
 FILE = Path(__file__).with_name("codec-tags.txt")
 TABLES = {
     "reshape_controller": reshape_controller.tags.TAGS,
+    "reshape_gpu": reshape_gpu.tags.TAGS,
     "reshape_launcher": reshape_launcher.tags.TAGS,
     "reshape_profiles": reshape_profiles.tags.TAGS,
     "reshape_sidecar": reshape_sidecar.tags.TAGS,

@@ -16,7 +16,7 @@ import pytest
 from reshape_controller.cli.home import Home
 from reshape_gpu import AsyncClient, Client, NotFound, RecordRejected
 from reshape_gpu.target import of_home
-from tests.support.daemon_bed import DEADLINE_S, Bed, eventually
+from tests.support.daemon_bed import DEADLINE_S, Bed
 from tests.support.daemon_bed import bed as make_bed
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "python.md"
@@ -66,7 +66,7 @@ def test_a_wait_a_log_and_a_stream_of_events_survive_a_daemon_that_is_killed(bed
         ended = threads.submit(client(bed).wait, "long")
         lines = threads.submit(lambda: list(client(bed).logs(job, follow=True)))
         events = threads.submit(lambda: [e.kind for e in client(bed).events(job, follow=True)])
-        eventually(lambda: "begins" in "".join(client(bed).logs(job)), text="the job has begun")
+        bed.pid(job)
         bed.stop(signal.SIGKILL)
         bed.up()
         assert ended.result(2 * DEADLINE_S).state == "completed"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DEBUG = "RESHAPE_DEBUG"
 """Environment variable that shows the traceback of a defect."""
 
+COLLECT_AFTER = 50_000
+"""Number of new objects after which garbage is collected: short commands need no collection."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a full or failing disk."""
 
@@ -174,6 +176,7 @@ def _built(words: list[str]) -> typer.Typer:
         return build(words)
     finally:
         gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
         gc.enable()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from reshape_controller.core import attempts
 from reshape_controller.core.coordinator import handover_abort
-from reshape_controller.core.explanation import each_gpus, gpus
 from reshape_controller.core.model import Failure, Job, JobId, JobState
+from reshape_controller.core.phrases import each_gpus, gpus
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Observed
 

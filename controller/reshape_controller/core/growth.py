@@ -6,8 +6,8 @@ neither does, the policy decided. Reads the state alone.
 
 from __future__ import annotations
 
-from reshape_controller.core.explanation import each_gpus, gpus
 from reshape_controller.core.model import Job, Mechanism, Stage
+from reshape_controller.core.phrases import each_gpus, gpus
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.state import State
 

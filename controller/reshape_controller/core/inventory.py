@@ -8,9 +8,9 @@ from __future__ import annotations
 from reshape_controller.core import events as ev
 from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import gpu_ledger
-from reshape_controller.core.explanation import gpus as counted
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState, Stage
+from reshape_controller.core.phrases import gpus as counted
 from reshape_controller.core.stop_table import Request
 from reshape_controller.core.transaction import Transaction
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from reshape_controller.core import starts, target
-from reshape_controller.core.explanation import START_PHASES, how_text, seconds_text
+from reshape_controller.core.explanation import START_PHASES
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import (
     INIT_FIELDS,
@@ -24,6 +24,7 @@ from reshape_controller.core.knowledge import (
     with_start_phases,
 )
 from reshape_controller.core.model import AccuracySeen, Job, JobId, Stage
+from reshape_controller.core.phrases import how_text, seconds_text
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.state import State

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from reshape_controller.core import attempts, failures, job_exit, learning, starts, target
 from reshape_controller.core.coordinator import handover, handover_abort
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_controller.core.transitions import WITH_GPUS

@@ -9,9 +9,9 @@ from __future__ import annotations
 from reshape_controller.core import events as ev
 from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import handover_abort
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, JobState, Stage
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.stop_table import Request
 from reshape_controller.core.transaction import JobChanges, Transaction
 

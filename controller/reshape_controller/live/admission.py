@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import FieldError, Job, JobId, JobSpec
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.state import State
 from reshape_controller.records import check_against_hosts
 from reshape_controller.records.errors import text_of

@@ -6,7 +6,7 @@ job keeps its size, and priorities do not count.
 
 from __future__ import annotations
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import Option, Plan, Snapshot
 from reshape_controller.scheduling import legal_moves
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from functools import lru_cache
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot
 from reshape_controller.scheduling import legal_moves
 

@@ -7,7 +7,7 @@ the cost of a restart does not count. Jobs do not shrink or move.
 
 from __future__ import annotations
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.predictor import Predictor

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import HostId
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.predictor import Predictor

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from reshape_controller.core.explanation import duration, gpus
+from reshape_controller.core.phrases import duration, gpus
 from reshape_controller.core.plan import JobView, Option, Plan, Preemption, Snapshot, Target
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import legal_moves

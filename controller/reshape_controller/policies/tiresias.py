@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
 from reshape_controller.policies.srtf import one_option, preempting_plan
 from reshape_controller.scheduling import legal_moves

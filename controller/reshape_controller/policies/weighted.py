@@ -12,7 +12,7 @@ from enum import StrEnum
 from math import inf
 from typing import TypeVar
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
 from reshape_controller.policies.dragon import grows, waits
 from reshape_controller.policies.srtf import one_option

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import cached_property
 from heapq import nsmallest
 
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import (
     HostView,
     JobView,

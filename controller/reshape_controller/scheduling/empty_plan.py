@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import inf
 
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan
 
 HOLDS = "holds-for-overdue"

@@ -5,7 +5,7 @@ Does: names the jobs, GPUs and figures that decided; it decides nothing.
 
 from __future__ import annotations
 
-from reshape_controller.core.explanation import duration, gpus
+from reshape_controller.core.phrases import duration, gpus
 from reshape_controller.core.plan import JobView
 from reshape_controller.scheduling import candidates
 from reshape_controller.scheduling.candidates import RankedOption

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
-from reshape_controller.core.explanation import duration, gpus
 from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTIME_MIN_S
+from reshape_controller.core.phrases import duration, gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves

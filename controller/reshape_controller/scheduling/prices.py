@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import exp, inf
 
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import JobId
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves

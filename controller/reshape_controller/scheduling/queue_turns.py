@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from reshape_controller.core.explanation import duration
 from reshape_controller.core.model import JobId
+from reshape_controller.core.phrases import duration
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.predictor import MaxSizes, Predictor

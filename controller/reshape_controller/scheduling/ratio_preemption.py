@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.outranking import OutrankingStart, preemptible_at_s

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from reshape_controller.core.explanation import costs_of, duration, explain_json, explain_text
+from reshape_controller.core.explanation import costs_of, explain_json, explain_text
 from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.phrases import duration
 from reshape_controller.core.plan import Note, Option, Plan, Target
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.policies import make_policy

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.live import Live
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.jobs import tables as job_tables
@@ -205,6 +204,8 @@ def _pages(daemon: Client, wanted: Wanted, limit: int | None) -> JobPage:
 def _watch(daemon: Client, job: str | None, wanted: Wanted, shown: Output) -> None:
     """Update the list: in place on a terminal, and in a pipe again after each change of a state; as
     JSON lines one for each job that changed."""
+    from rich.live import Live  # here, because a list does not need it
+
     out = console()
     before: dict[str, tuple[str, int, str]] | None = None
     daemon.patience_s = PATIENCE_S

@@ -8,7 +8,7 @@ import typer
 
 from reshape_controller.cli.jobs.selection import Choice, act, jobs_of
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_gpu.values import JobView
 
 JobsArgument = Annotated[

@@ -17,7 +17,7 @@ from reshape_controller.cli.jobs.following import exit_of
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note, write_text
 from reshape_controller.cli.words import duration, one_line, state_word
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.array import ARRAY, members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
@@ -19,9 +20,11 @@ from reshape_controller.cli.words import (
     size,
     state_word,
 )
-from reshape_controller.core.explanation import gpus, how_text
+from reshape_controller.core.phrases import gpus, how_text
 from reshape_gpu.values import ENDED, EventView, JobView
-from reshape_profiles.schema import Verification
+
+if TYPE_CHECKING:  # here, because a list does not need it
+    from reshape_profiles.schema import Verification
 
 STATE_STYLES = {
     "submitted": "yellow",

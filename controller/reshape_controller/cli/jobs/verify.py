@@ -25,8 +25,8 @@ from reshape_controller.cli.output import emit, note
 from reshape_controller.cli.replays.runs import progress
 from reshape_controller.cli.serve import devices as device_finder
 from reshape_controller.cli.signals import ended_in_order
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import Framework
+from reshape_controller.core.phrases import gpus
 from reshape_controller.http.profile_views import ProfileList, ProfilesRecorded
 from reshape_controller.records import parse_record
 from reshape_gpu.client import Client

@@ -21,7 +21,7 @@ from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.costs import costs
 from reshape_controller.cli.serve import devices as device_finder
 from reshape_controller.cli.signals import ended_in_order
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.states import Framework
 from reshape_launcher.spec import DeviceMode
 from reshape_profiles import loader, profiler

@@ -15,7 +15,7 @@ from rich.text import Text
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
 from reshape_controller.cli.words import duration, moment, state_word
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.phrases import gpus
 from reshape_controller.http.timeline import JobLane, Span, Timeline
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")

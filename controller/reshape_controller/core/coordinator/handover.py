@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from reshape_controller.core import attempts, preemption, starts
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort, preparation
-from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     Change,
@@ -30,6 +29,7 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
+from reshape_controller.core.phrases import gpus
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
 
