@@ -20,7 +20,7 @@ from reshape_gpu.client import Client
 from reshape_gpu.errors import NotFound
 from reshape_gpu.requests import Request, Response
 from reshape_gpu.target import Target
-from reshape_gpu.values import JobPage, JobView
+from reshape_gpu.values import IdentityView, JobPage, JobView
 
 runner = CliRunner()
 
@@ -40,6 +40,7 @@ class Daemon(Client):
         self.posts: list[str] = []
         self.queries: list[dict[str, Any]] = []
         self.refuses = ""
+        self.role = "operator"
 
     def _exchange(self, request: Request[Any]) -> Response:
         if request.method == "POST":
@@ -47,6 +48,10 @@ class Daemon(Client):
             if self.refuses and self.refuses in request.path:
                 raise NotFound.of(f"unknown job in {request.path}")
             return Response(to_json(self.found[0]).encode(), {})
+        if request.kind is IdentityView:
+            return Response(
+                to_json(IdentityView("ada", self.role, None, 0, True, True)).encode(), {}
+            )
         query = {key: value for key, value in request.query.items() if value is not None}
         self.queries.append(query)
         found = self.found
@@ -85,6 +90,18 @@ def test_several_jobs_are_cancelled_only_after_a_yes(daemon: Daemon) -> None:
 def test_a_single_named_job_is_cancelled_without_a_question(daemon: Daemon) -> None:
     assert run("cancel", "lr-a").exit_code == 0
     assert daemon.posts == ["/v1/jobs/lr-a/cancel"]
+
+
+@pytest.mark.parametrize("words", [("--all",), ("--state", "running"), ("lr-*",)])
+def test_with_a_users_token_several_jobs_are_the_users_own(
+    daemon: Daemon, words: tuple[str, ...]
+) -> None:
+    daemon.role = "user"
+    assert run("cancel", *words, "--yes").exit_code == 0
+    assert daemon.queries[0]["user"] == "ada"
+    daemon.role, daemon.queries = "operator", []
+    assert run("cancel", *words, "--yes").exit_code == 0
+    assert "user" not in daemon.queries[0]
 
 
 def test_a_refusal_does_not_keep_the_request_from_the_other_jobs(daemon: Daemon) -> None:

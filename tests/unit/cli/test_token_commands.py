@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 from reshape_controller.access import token_file
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Caps, Identity, Role
-from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.main import build
+from reshape_gpu.errors import ClientError
 from tests.unit.cli.test_client import answer, server
 
 
@@ -23,7 +23,7 @@ def reshape(*words: str, stdin: str = "") -> Result:
 
 
 def text_of(result: Result) -> str:
-    assert isinstance(result.exception, CliError), result.output
+    assert isinstance(result.exception, ClientError), result.output
     return result.exception.text()
 
 

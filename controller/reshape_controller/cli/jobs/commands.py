@@ -96,7 +96,9 @@ JobsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[JOB]...", help="Job ids, names, or patterns such as 'lr-*'."),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="All jobs that have not ended; with a user's token their own.")
+]
 StateOption = Annotated[
     str | None, typer.Option("--state", metavar="STATE,...", help="All jobs in these states.")
 ]

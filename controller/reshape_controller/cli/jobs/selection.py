@@ -49,21 +49,28 @@ def jobs_of(daemon: Client, choice: Choice, command: str) -> tuple[str, ...]:
         remedy = f"reshape {command} JOB..., or --all, --state or --user; reshape get lists jobs"
         raise failed(Exit.USAGE, "no job is named", "JOB", remedy)
     found: dict[str, None] = {}
+    user = choice.user or (own_user(daemon) if choice.is_open else None)
     for name in choice.names:
         if not _is_pattern(name):
             _check(name)
             found[name] = None
             continue
-        wanted = Wanted(state=LIVE_STATES, name=name, every=True)
+        wanted = Wanted(state=LIVE_STATES, user=user, name=name, every=True)
         ids = [job.id for job in listed(daemon, wanted).jobs]
         if not ids:
             what = f"no job that has not ended fits {name!r}"
             raise failed(Exit.NOT_FOUND, what, "JOB", "reshape get lists the jobs")
         found |= dict.fromkeys(ids)
     if not choice.names:
-        wanted = Wanted(state=choice.state or LIVE_STATES, user=choice.user, every=True)
+        wanted = Wanted(state=choice.state or LIVE_STATES, user=user, every=True)
         found = dict.fromkeys(job.id for job in listed(daemon, wanted).jobs)
     return tuple(found)
+
+
+def own_user(daemon: Client) -> str | None:
+    """Return the user whose jobs alone a token may change; None: those of all users."""
+    identity = daemon.whoami()
+    return identity.name if identity.role == "user" else None
 
 
 def _is_pattern(name: str) -> bool:
