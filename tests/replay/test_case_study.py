@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from reshape_controller.core.model import Length, LengthUnit, Mechanism
 from reshape_controller.policies import make_policy
-from reshape_controller.replay.case_study import BY_RESTART, COLD, IN_PLACE, PANELS, scene, steps
+from reshape_controller.replay import case_figures
+from reshape_controller.replay.case_study import (
+    BY_RESTART,
+    COLD,
+    IN_PLACE,
+    PANELS,
+    PRINTED,
+    scene,
+    steps,
+)
 from reshape_controller.replay.inputs import WorkJob, Workload
 from reshape_controller.replay.shell import Result, Scene, replay
 from tests.support.replay_bed import reshape
@@ -107,3 +117,29 @@ def test_the_command_prints_our_times_beside_the_papers() -> None:
     ]
     assert [line["paper_completed_s"] for line in lines] == [633, 1249, 1143, 815, 845, 692]
     assert lines[1]["completed_s"] == pytest.approx(1249.0, abs=1.0)
+
+
+def test_the_figures_show_iterations_per_second_and_the_printed_times(tmp_path: Path) -> None:
+    out = tmp_path / "case"
+    found = reshape("replay", "--workload", "case-study", "--out", str(out))
+    assert found.exit_code == 0, found.output
+    speeds = (out / "figures" / "figure-03.svg").read_text()
+    for words in ("job-1", "job-2", "iterations per second", "(b) by restart", "(c) in place"):
+        assert words in speeds
+    bars = (out / "figures" / "figure-04.svg").read_text()
+    assert "makespan (s)" in bars
+    assert "printed" in bars
+    assert len(json.loads((out / "summary.json").read_text())) == 6
+
+
+def test_job_1_does_24_then_17_then_24_iterations_per_second_in_place() -> None:
+    result = run(scene(IN_PLACE), "paper", "sidecar")
+    points = case_figures.course(result, "job-1", {"job-1": 4, "job-2": 2})
+    assert [speed for _, speed in points] == pytest.approx([0, 24, 0, 17, 0, 24, 0])
+    ends = [at_s for at_s, _ in points]
+    assert ends == pytest.approx([0, 174, 263, 290, 732, 769, 816], abs=1.0)
+
+
+def test_the_printed_metrics_follow_from_the_printed_times() -> None:
+    found = [case_figures.metrics(PRINTED[panel.name]) for panel in PANELS]
+    assert found == [(1249, 851), (1143, 889), (845, 678.5)]

@@ -31,6 +31,8 @@ JOB_1_S, JOB_2_S = 633.0 - 174.0, 1249.0 - 807.0
 """First step to completion in panel (a), the last checkpoint and stop included."""
 FIRST_STEP_S = 174.0
 """First step of Job 1, in every panel."""
+SUBMITTED_S = {"job-1": 0.0, "job-2": 180.0}
+"""Submissions in the paper, from which completion times count."""
 GPU_TYPE = "V100"
 
 IN_PLACE = Costs(

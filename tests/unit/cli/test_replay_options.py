@@ -70,7 +70,7 @@ def test_of_two_the_last_is_not_taken_in_silence(words: str, where: str, remedy:
         ("--cluster 4xV100", "--cluster 4xV100"),
         ("--costs paper", "--costs paper"),
         ("--hindsight", "--hindsight"),
-        ("--out f", "--out f"),
+        ("--parquet", "--parquet"),
         ("--live f", "--live f"),
     ],
 )

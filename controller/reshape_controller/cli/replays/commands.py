@@ -39,7 +39,7 @@ CHANGES = ("add_host", "add_gpus", "drain")
 """Changes that only --from-live has."""
 GOES_ON = ("from_live", "policies", "home", "output", *CHANGES)
 """All options of --from-live; the daemon has the other inputs."""
-OF_CASE_STUDY = ("workloads", "home", "output")
+OF_CASE_STUDY = ("workloads", "home", "output", "out")
 OF_LIVE = ("speed_up", "repeats", "record", "step_s")
 
 
@@ -77,7 +77,7 @@ def replay(
         from_live.show(client(config), asked, form(config))
         return
     if workload == case_study.NAME:
-        case_study.show(form(config))
+        case_study.show(form(config), out)
         return
     chosen = inputs.contender("adaptive" if policy is None else policy)
     if live.live is not None:

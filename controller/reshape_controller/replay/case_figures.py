@@ -1,0 +1,102 @@
+"""Figures of the case study: iterations per second of its jobs, makespan and mean completion time.
+
+Does: draw the paper's Figures 3 (a panel for each approach) and 4 from our replays. Figure 4 has
+the printed times beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from reshape_controller.replay.case_study import (
+    PRINTED,
+    SAVE_S,
+    SPEEDUP,
+    STEP_S,
+    STOP_S,
+    SUBMITTED_S,
+)
+from reshape_controller.replay.figure_styles import style_of
+from reshape_controller.replay.figures import draw
+from reshape_controller.replay.shell import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INCHES = (7.2, 2.4)
+SHADES = {"job-1": "#0b3c6f", "job-2": "#d1691b"}
+TITLES = {"default": "(a) default", "termination": "(b) by restart", "sidecar": "(c) in place"}
+STYLES = {"default": "default", "termination": "termination", "sidecar": "adaptive"}
+"""Approaches whose styles the panels have."""
+
+Points = list[tuple[float, float]]
+
+
+def course(result: Result, job: str, sizes: Mapping[str, int]) -> Points:
+    """Return the iterations per second of a job over time, as steps; ``sizes``: sizes at the start.
+
+    A job does none from the request for a reshape until training goes on.
+    """
+    (row,) = (each for each in result.jobs if str(each.job) == job)
+    assert row.first_step_s is not None
+    size = sizes[job]
+    points = [(0.0, 0.0), (row.first_step_s, SPEEDUP[size] / STEP_S)]
+    for change in (each for each in result.reshapes if str(each.job) == job):
+        points.append((change.asked_at_s, 0.0))
+        points.append((change.asked_at_s + change.seconds, SPEEDUP[change.size_after] / STEP_S))
+    return [*points, (row.finished_s - SAVE_S - STOP_S, 0.0)]
+
+
+def metrics(completed_s: Mapping[str, float]) -> tuple[float, float]:
+    """Return makespan and mean completion time, from the submissions of the paper."""
+    times = [at_s - SUBMITTED_S[job] for job, at_s in completed_s.items()]
+    return max(completed_s.values()), fmean(times)
+
+
+def figure_3(path: Path, results: Mapping[str, Result], sizes: Mapping[str, int]) -> None:
+    """Draw the iterations per second of both jobs, a panel for each approach."""
+    end_s = max(row.finished_s for result in results.values() for row in result.jobs)
+
+    def panel(label: str) -> Callable[[Axes], None]:
+        def draw_it(axes: Axes) -> None:
+            for job, shade in SHADES.items():
+                points = course(results[label], job, sizes)
+                axes.step(*zip(*points, strict=True), where="post", color=shade, label=job)
+            axes.set_title(TITLES[label], fontsize=9)
+            axes.set_xlabel("seconds")
+            axes.set_ylabel("iterations per second")
+            axes.set_xlim(0, end_s)
+            axes.set_ylim(0, SPEEDUP[4] / STEP_S * 1.3)
+            axes.legend(fontsize=7, loc="upper right", ncols=2)
+
+        return draw_it
+
+    draw(path, [panel(label) for label in results], INCHES)
+
+
+def figure_4(path: Path, results: Mapping[str, Result]) -> None:
+    """Draw makespan and mean completion time, with the printed ones as marks."""
+    ours = {
+        label: metrics({str(row.job): row.finished_s for row in result.jobs})
+        for label, result in results.items()
+    }
+
+    def panel(number: int, text: str) -> Callable[[Axes], None]:
+        def draw_it(axes: Axes) -> None:
+            for at, label in enumerate(ours):
+                shade, _, hatch = style_of(STYLES[label], STYLES.values())
+                fill = "white" if hatch else shade
+                axes.bar(at, ours[label][number], 0.6, color=fill, edgecolor=shade, hatch=hatch)
+            printed = [metrics(PRINTED[label])[number] for label in ours]
+            axes.plot(range(len(printed)), printed, "k_", markersize=24, label="printed")
+            axes.set_xticks(range(len(ours)), [TITLES[label] for label in ours])
+            axes.set_ylabel(text)
+            axes.margins(y=0.2)
+            axes.legend(fontsize=7, loc="upper right")
+
+        return draw_it
+
+    draw(path, [panel(0, "makespan (s)"), panel(1, "mean completion time (s)")], INCHES)
