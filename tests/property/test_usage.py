@@ -55,8 +55,10 @@ def trained(job: Job, now_s: float, state: State) -> float:
 class Reading:
     """A log read by the recorder, beside a sum that looks at each GPU after each entry."""
 
-    def __init__(self, log: list[tuple[str, ...]]) -> None:
-        self.recorder, self.engine = Recorder(), Engine()
+    def __init__(self, log: list[tuple[str, ...]], snapshot: State | None = None) -> None:
+        """``snapshot``: where the log begins, if its oldest part is gone."""
+        self.recorder, self.engine = Recorder(), Engine(snapshot)
+        self.recorder.begin(self.engine, 0)
         self.moments: list[tuple[float, dict[tuple[str, Use], int]]] = []
         self.trained: dict[str, float] = defaultdict(float)
         """Attained service in training of the jobs that have ended, by id: these runs use an id
@@ -72,7 +74,10 @@ class Reading:
             self.moments.append((float(at), uses(self.engine.state)))
 
     def by_job(self, from_s: float, to_s: float) -> dict[tuple[str, Use], float]:
-        found = self.recorder.usage.usage(By.JOB, from_s, to_s)
+        return self.sums(By.JOB, from_s, to_s)
+
+    def sums(self, by: By, from_s: float, to_s: float) -> dict[tuple[str, Use], float]:
+        found = self.recorder.usage.usage(by, from_s, to_s)
         sums = {(row.name, use): getattr(row, FIELDS[use]) for row in found.rows for use in Use}
         assert sum(sums.values()) == pytest.approx(found.all_gpu_s, rel=1e-9, abs=1e-6)
         return {key: gpu_s for key, gpu_s in sums.items() if gpu_s > 1e-9}
@@ -104,6 +109,37 @@ def test_the_usage_of_any_stretch_is_what_each_gpu_did(
     assert reading.by_job(0.0, end_s) == pytest.approx(reading.expected(0.0, end_s))
     from_s, to_s = sorted(reading.moments[0][0] + cut * end_s for cut in cuts)
     assert reading.by_job(from_s, to_s) == pytest.approx(reading.expected(from_s, to_s))
+
+
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
+    steps=STEPS,
+    cut=st.floats(0, 1),
+    stretch=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+@example(mechanism=Mechanism.SIDECAR, steps=[], cut=1.0, stretch=(0.0, 1.0))
+def test_a_log_whose_oldest_part_is_gone_counts_from_its_snapshot_on_and_says_so(
+    mechanism: Mechanism,
+    steps: list[tuple[str, str, int]],
+    cut: float,
+    stretch: tuple[float, float],
+) -> None:
+    chaos = Chaos(mechanism)
+    chaos.begin_hand_over()
+    for step in steps:
+        chaos.act(*step)
+    log, end_s = chaos.world.log, chaos.world.now_s + 5.0
+    first = 2 + round(cut * (len(log) - 2))
+    snapshot = State.load(Reading(log[:first]).engine.state.dump())
+    since_s = snapshot.now_s
+    whole, rest = Reading(log), Reading(log[first:], snapshot)
+    assert rest.recorder.usage.usage(By.JOB, 0.0, end_s).from_s == since_s
+    from_s, to_s = sorted(since_s + part * (end_s - since_s) for part in stretch)
+    for by in By:
+        for begin_s in (since_s, from_s):
+            expected = whole.sums(by, begin_s, to_s)
+            assert rest.sums(by, begin_s, to_s) == pytest.approx(expected, abs=1e-6)
 
 
 @settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
