@@ -79,6 +79,9 @@ class Events(Handler):
                 self.authorize()
         except StreamClosedError:
             return
+        except asyncio.CancelledError:  # the daemon stops; no error can follow what was sent
+            self.finish()
+            raise
         except ApiError:  # the token was revoked; the next request says so
             pass
         self.finish()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.http import feed
-from tests.support.http_bed import RECORD, TOKEN, Api, api
+from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, api
 
 ROLES = {"ada": Role.USER, "bob": Role.USER, "vera": Role.VIEWER}
 
@@ -197,3 +199,21 @@ def test_a_revoked_token_ends_the_stream(tmp_path: Path) -> None:
         assert (await it.ask("GET", "/v1/events", token="ada")).code == 401
 
     run(tmp_path, test, shared(file))
+
+
+def test_a_stop_of_the_daemon_ends_a_stream_and_logs_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = socket.socket()
+
+    async def test(it: Api) -> None:
+        client.connect(("127.0.0.1", it.port))
+        host = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+        client.sendall(f"GET /v1/events HTTP/1.1\r\n{host}\r\n".encode())
+        async with asyncio.timeout(DEADLINE_S):
+            while b"event: ready" not in await asyncio.to_thread(client.recv, 4096):
+                pass
+
+    with closing(client):
+        run(tmp_path, test)
+    assert [record.message for record in caplog.records if record.name.startswith("tornado")] == []
