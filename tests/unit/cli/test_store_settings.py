@@ -151,3 +151,13 @@ def test_an_address_that_is_none_is_refused_with_its_form(tmp_path: Path, text: 
         store_settings(config(tmp_path, {"store": text}))
     assert "s3same" not in refused.value.text()
     assert "remedy" in refused.value.text()
+
+
+def test_users_with_an_inbox_need_a_server_and_names_of_tokens(tmp_path: Path) -> None:
+    given = {"store": "mongodb://db.example/mine", "insert_users": "ada, bob,ada"}
+    assert store_settings(config(tmp_path, given)).insert_users == ("ada", "bob")
+    for name in ("operator", "unverified:ada", "a b", "$x"):
+        with pytest.raises(CliError, match="cannot be the name of a token"):
+            store_settings(config(tmp_path, {**given, "insert_users": f"ada,{name}"}))
+    with pytest.raises(CliError, match="needs a store on a server"):
+        store_settings(config(tmp_path, {"insert_users": "ada"}))
