@@ -12,9 +12,12 @@ import time
 import pytest
 
 from reshape_gpu.values import GpuView
+from tests.kubernetes import kubectl
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.namespace import Thing, eventually
-from tests.kubernetes.pod_daemon import BATCH_GROUP, JOB_ANNOTATION, PodDaemon, cordon
+from tests.kubernetes.pod_daemon import BATCH_GROUP, JOB_ANNOTATION, PodDaemon
+from tests.kubernetes.running import run
+from tests.support.daemon_bed import ROOT
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(400)]
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -118,6 +121,7 @@ def printed(daemon: PodDaemon, job: str, attempt: int) -> str:
 def test_a_tainted_node_takes_no_job_and_a_drained_one_gives_its_job_away_without_a_lost_step(
     daemon: PodDaemon, own_cluster: Grounds
 ) -> None:
+    assert DRAIN in (ROOT / "docs" / "kubernetes.md").read_text(), "by the words of the document"
     tainted, other = own_cluster.nodes
     taint(daemon, tainted, {"key": "dedicated", "value": "web", "effect": "NoSchedule"})
     try:
@@ -132,13 +136,11 @@ def test_a_tainted_node_takes_no_job_and_a_drained_one_gives_its_job_away_withou
     eventually("it is open", lambda: not any(gpu.reason for gpu in gpus(daemon, tainted)))
     pod = daemon.container(job, seen.attempt).pod
     eventually("its output in the pod's log", lambda: BEGINS in daemon.namespace.logs(pod))
-    cordon(daemon.namespace, other, True)  # kubectl drain begins so, and goes on with evictions
     try:
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-        daemon.api.create(daemon.namespace.path("pods", pod) + "/eviction", eviction)
+        command(daemon, DRAIN.replace("NODE", other))
         after = daemon.trains(job, FOUR, attempt=seen.attempt + 1)
     finally:
-        cordon(daemon.namespace, other, False)
+        command(daemon, f"kubectl uncordon {other}")
     saved = re.findall(r"saved step (\d+)", printed(daemon, job, seen.attempt))
     assert f"{BEGINS} {saved[-1]} on" in printed(daemon, job, after.attempt), "no step is lost"
     assert (daemon.container(job, after.attempt).node, after.failures) == (tainted, 0)
@@ -148,3 +150,11 @@ def test_a_tainted_node_takes_no_job_and_a_drained_one_gives_its_job_away_withou
 
 
 BEGINS = "begins at step"
+DRAIN = "kubectl drain NODE --ignore-daemonsets --delete-emptydir-data"
+
+
+def command(daemon: PodDaemon, text: str) -> None:
+    """Run a ``kubectl`` command of the documents."""
+    program, *words = text.split()
+    assert program == "kubectl"
+    run(kubectl.provide(), f"--kubeconfig={daemon.namespace.grounds.kubeconfig}", *words)

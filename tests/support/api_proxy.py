@@ -204,17 +204,26 @@ class ApiProxy:
         kept += [] if upgrade else ["Connection: close"]
         kept[1:] = [x for x in kept[1:] if not x.lower().startswith("host:")]
         kept.insert(1, f"Host: {self._to[0]}:{self._to[1]}")
-        with socket.create_connection(self._to, 20) as plain:
-            plain.settimeout(None)
-            server = plain
-            if self._trust is not None:
-                server = self._trust.wrap_socket(plain, server_hostname=self._to[0])
+        with self._connected() as server:
             server.sendall("\r\n".join(kept).encode("latin-1") + b"\r\n\r\n" + body)
-            threading.Thread(target=_pump, args=(client, server), daemon=True).start()
-            if not upgrade:  # else the client sends its next request down a closed connection
-                head, rest = _head(server)
-                client.sendall(head + b"\r\nConnection: close\r\n\r\n" + rest)
-            _pump(server, client)
+            back = threading.Thread(target=_pump, args=(client, server), daemon=True)
+            back.start()
+            try:
+                if not upgrade:  # else the client sends its next request down a closed connection
+                    head, rest = _head(server)
+                    client.sendall(head + b"\r\nConnection: close\r\n\r\n" + rest)
+                _pump(server, client)
+            finally:
+                with contextlib.suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+                back.join(10)
+
+    def _connected(self) -> socket.socket:
+        plain = socket.create_connection(self._to, 20)
+        plain.settimeout(None)
+        if self._trust is None:
+            return plain
+        return self._trust.wrap_socket(plain, server_hostname=self._to[0])
 
 
 def _head(client: socket.socket) -> tuple[bytes, bytes]:
