@@ -22,9 +22,9 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
 from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
@@ -33,6 +33,7 @@ from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import recording, save_barrier
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.evaluations import EvaluationLog
+from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.report import ReportSender
@@ -44,6 +45,9 @@ from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.ranks import boundary
 from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.wire import LEVEL_ABILITIES, LEVEL_EVALUATIONS, Saves
+
+if TYPE_CHECKING:
+    from reshape_sidecar.pytorch.loop import Loop
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
@@ -92,6 +96,8 @@ class Session:
         self._retry_at_s = 0.0
         self._first = True
         self._began_s = time.monotonic()
+        self._loop: Loop | None = None
+        self._metrics: dict[str, float] = {}
         self.step = 0
         """Steps done."""
         self.epoch = 0
@@ -165,6 +171,65 @@ class Session:
             self._reporter.send()
         return reached
 
+    def epochs(self, count: int | None = None) -> Iterator[int]:
+        """Yield the numbers of the epochs that are left, for a PyTorch loop by ``batches``.
+
+        The body is repeated for the epoch in which the process before left. The end of training is
+        published after the last one. ``count``: number of all epochs, unless the record has it.
+        """
+        return self._torch_loop().epochs(count)
+
+    def batches(
+        self,
+        loader: Any,
+        *,
+        model: Any,
+        optimizer: Any,
+        scheduler: Any = None,
+        scaler: Any = None,
+        epochs: int | None = None,
+    ) -> Iterator[Any]:
+        """Yield this process's share of each batch of a PyTorch DataLoader, from where the process
+        before left; save, report and leave between two of them.
+
+        Inside a loop over ``job.epochs()`` these are the batches of one epoch, otherwise those of
+        all ``epochs``. The first call restores the objects that it gets, each one or a list, from
+        the checkpoint. Raises LoaderError, LoopError, CheckpointError.
+
+        loader: its ``batch_size`` is that of all GPUs together.
+        """
+        from reshape_sidecar.pytorch.loop import Parts
+
+        parts = Parts(model, optimizer, scheduler, scaler)
+        return self._torch_loop().batches(loader, parts, epochs)
+
+    def metrics(self, *, loss: float | None = None, accuracy: float | None = None) -> None:
+        """Report values of the step that the loop over ``batches`` makes now."""
+        values = {"loss": loss, "accuracy": accuracy}
+        self._metrics = {name: float(value) for name, value in values.items() if value is not None}
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return the values of the step, once."""
+        taken, self._metrics = self._metrics, {}
+        return taken
+
+    def check_joined(self) -> None:
+        """Raise NotJoined if this process trains without those of the other GPUs."""
+        if self._ranks is not None:
+            self._ranks.check_joined()
+
+    def set_verdict(self, verdict: Verdict) -> None:
+        """Report whether a reshape changes the numbers of training."""
+        self._reporter.set_verdict(verdict)
+
+    def _torch_loop(self) -> Loop:
+        if self._loop is None:
+            from reshape_sidecar.pytorch.loop import Loop
+
+            settings = self._settings
+            self._loop = Loop(self, settings.seed, settings.epochs, settings.steps)
+        return self._loop
+
     def should_stop(self) -> bool:
         """Return whether the loop shall save and leave.
 
@@ -191,8 +256,7 @@ class Session:
         On a request to leave it saves and ends the process. Without ``write`` it does not save:
         then check ``should_stop``, and call ``save`` and ``leave``.
         """
-        if self._ranks is not None:
-            self._ranks.check_joined()
+        self.check_joined()
         self.step += steps
         self.epoch = self.epoch if epoch is None else epoch
         if self._pacer is not None:

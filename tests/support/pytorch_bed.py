@@ -28,7 +28,14 @@ STEP = re.compile(r"^step (\d+) loss (\S+)\n", re.M)
 class PyTorchBed:
     """One of the examples as a job, on four devices or two."""
 
-    def __init__(self, bed: Bed, program: str, step_s: float = STEP_S, **fields: Any) -> None:
+    def __init__(
+        self,
+        bed: Bed,
+        program: str,
+        step_s: float = STEP_S,
+        arguments: tuple[str, ...] = ("--steps", str(STEPS)),
+        **fields: Any,
+    ) -> None:
         assert PYTHON.exists(), "there is no PyTorch: make test-pytorch installs it for these tests"
         self._bed = bed
         truth = bed.folder / "truth.json"
@@ -38,7 +45,7 @@ class PyTorchBed:
         self._job = bed.submit(
             "trains",
             steps=STEPS,
-            command=[str(PYTHON), program, "--steps", str(STEPS)],
+            command=[str(PYTHON), program, *arguments],
             code=str(EXAMPLES),
             framework="pytorch",
             job_type="linear",
@@ -54,6 +61,10 @@ class PyTorchBed:
     def prints(self, text: str) -> None:
         """Wait until it has printed this."""
         eventually(lambda: text in self.log, least_s=PYTORCH_S, text=text)
+
+    def found(self) -> Any:
+        """The job as the daemon shows it."""
+        return self._bed.job(self._job)
 
     def pid(self) -> int:
         return self._bed.pid(self._job)

@@ -176,7 +176,12 @@ def test_every_folder_with_shipped_code_is_a_package() -> None:
 
 def test_every_shipped_module_can_be_imported_and_drags_in_no_framework() -> None:
     """Imported in a fresh interpreter with warnings as errors, each on its own account."""
-    names = [dotted(path) for path in product_modules() if path.stem != "__main__"]
+    names = [
+        dotted(path)
+        for path in product_modules()
+        # A script that has PyTorch imports the latter.
+        if path.stem != "__main__" and path.parent.name != "pytorch"
+    ]
     program = (
         "import importlib, json, sys\n"
         "failed = {}\n"

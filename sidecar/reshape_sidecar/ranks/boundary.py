@@ -15,8 +15,6 @@ from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.ranks.page import Page
 
 POLL_S = 0.001
-SEED_WAIT_S = 60.0
-"""Longest wait of a rank for the seed that rank 0 writes."""
 
 
 class NotJoined(RuntimeError):
@@ -91,18 +89,6 @@ class RankBoundary:
     def finish(self) -> None:
         """Note the end of training: from now on this rank stops at no boundary."""
         self._page.finish(self._rank)
-
-    def seed(self, mine: int) -> int:
-        """Return the seed of all ranks: rank 0 gives ``mine``, the others wait for it."""
-        if self.chief:
-            self._page.seed = mine
-            return mine
-        give_up_s = time.monotonic() + SEED_WAIT_S
-        while (seed := self._page.seed) is None:
-            if time.monotonic() >= give_up_s:
-                raise NotJoined(f"rank 0 has not begun to train within {SEED_WAIT_S:g} s")
-            time.sleep(POLL_S)
-        return seed
 
 
 def of(settings: HookSettings) -> RankBoundary | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 BYTES = 8
 """Of each number."""
-_TARGET, _COMMITTED, _FAILED, _SEED, _HEAD = range(5)
+_TARGET, _COMMITTED, _FAILED, _HEAD = range(4)
 _BEGUN, _PARKED, _FINISHED, _RANK = range(4)
 """Numbers of a rank, and how many it has."""
 
@@ -63,15 +63,6 @@ class Page:
     @failed.setter
     def failed(self, step: int) -> None:
         self._numbers[_FAILED] = step
-
-    @property
-    def seed(self) -> int | None:
-        """The seed of the job's random numbers; None until rank 0 has written it."""
-        return self._numbers[_SEED] - 1 if self._numbers[_SEED] else None
-
-    @seed.setter
-    def seed(self, seed: int) -> None:
-        self._numbers[_SEED] = seed + 1
 
     def begun(self, rank: int) -> int:
         """Return the step that ``rank`` makes or has made; 0: it takes no part yet."""

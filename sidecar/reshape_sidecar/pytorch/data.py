@@ -1,0 +1,172 @@
+"""A DataLoader's epochs, cut for the ranks of a job: the same samples in the same order everywhere.
+
+Does: draws each epoch's batches from the job's seed and the epoch's number, gives each rank its
+share, and seeds what is drawn for a sample by that sample. So neither the number of ranks or
+loader workers, nor a restart in mid-epoch, changes a sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data._utils import worker
+from torch.utils.data.distributed import DistributedSampler
+
+WORKER_FIELDS = ("id", "num_workers", "seed")
+
+
+class LoaderError(ValueError):
+    """A loader that cannot be cut for several GPUs; the message says why, and the remedy."""
+
+
+def seed_of(*parts: object) -> int:
+    """Return a seed below 2**63 that depends on all of ``parts``."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators of PyTorch (on the processor), Python, and NumPy if it is imported."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+class Samples(Dataset):  # type: ignore[misc]
+    """The script's dataset by keys of epoch and index; what a sample draws depends on its key."""
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset, self._seed = dataset, seed
+        self._draws = not isinstance(dataset, TensorDataset)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: tuple[int, Any]) -> Any:
+        epoch, index = key
+        if self._draws:
+            seed_generators(seed_of(self._seed, "sample", epoch, index))
+        return self.dataset[index]
+
+
+class WorkerStart:
+    """Starts a loader worker as the script wants it: it finds the script's own dataset."""
+
+    def __init__(self, script: Any) -> None:
+        self._script = script
+
+    def __call__(self, number: int) -> None:
+        info = get_worker_info()
+        shown = SimpleNamespace(**{name: getattr(info, name) for name in WORKER_FIELDS})
+        shown.dataset = info.dataset.dataset
+        worker._worker_info = shown
+        if self._script is not None:
+            self._script(number)
+
+
+class Order:
+    """The batch sampler of one rank: keys of the batches of the current epoch that are left."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[tuple[int, Any]]] = []
+
+    def __iter__(self) -> Iterator[list[tuple[int, Any]]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class Share:
+    """One rank's share of a loader whose batches are those of all ranks together."""
+
+    def __init__(self, loader: Any, rank: int, ranks: int, seed: int) -> None:
+        """Raises LoaderError."""
+        _check(loader)
+        self.loader = loader
+        self._rank, self._ranks, self._seed = rank, ranks, seed
+        self._order = Order()
+        workers = loader.num_workers
+        options = {
+            name: getattr(loader, name)
+            for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context")
+        }
+        self._own = DataLoader(
+            Samples(loader.dataset, seed),
+            batch_sampler=self._order,
+            num_workers=workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=WorkerStart(loader.worker_init_fn) if workers else None,
+            **(options if workers else {}),
+        )
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of the dataset."""
+        return len(self.loader.dataset)
+
+    @property
+    def batches(self) -> int:
+        """Number of batches of an epoch."""
+        return len(self.loader.batch_sampler)
+
+    def epoch(self, epoch: int, skip: int) -> Iterator[Any]:
+        """Return this rank's batches of ``epoch`` but the first ``skip``. Raises LoaderError."""
+        left = self._drawn(epoch)[skip:]
+        for number, batch in enumerate(left, start=skip):
+            if len(batch) % self._ranks:
+                raise LoaderError(
+                    f"batch {number} of {self.batches} has {len(batch)} samples, which"
+                    f" {self._ranks} GPUs cannot share equally: choose a batch_size that every"
+                    " optional number of GPUs divides, and drop_last=True"
+                )
+        self._order.batches = [[(epoch, index) for index in self._mine(batch)] for batch in left]
+        return iter(self._own) if left else iter(())
+
+    def _mine(self, batch: list[Any]) -> list[Any]:
+        size = len(batch) // self._ranks
+        return batch[self._rank * size : (self._rank + 1) * size]
+
+    def _drawn(self, epoch: int) -> list[list[Any]]:
+        """Return the epoch's batches of all ranks, as the loader's own sampler draws them."""
+        seed = seed_of(self._seed, "order", epoch)
+        seed_generators(seed)
+        batch_sampler = self.loader.batch_sampler
+        owners: tuple[Any, ...] = (batch_sampler, getattr(batch_sampler, "sampler", None))
+        for owner in owners:
+            if getattr(owner, "generator", None) is not None:
+                owner.generator.manual_seed(seed)
+            if hasattr(owner, "set_epoch"):
+                owner.set_epoch(epoch)
+        return [list(batch) for batch in itertools.islice(batch_sampler, self.batches)]
+
+
+def _check(loader: Any) -> None:
+    if type(loader) is not DataLoader:
+        raise LoaderError(
+            f"job.batches takes a torch.utils.data.DataLoader, not a {type(loader).__name__}; use"
+            " job.step_done for another source of data"
+        )
+    if isinstance(loader.dataset, IterableDataset):
+        raise LoaderError(
+            f"{type(loader.dataset).__name__} is an IterableDataset, which has no positions; use a"
+            " dataset with __getitem__ and __len__, or job.step_done"
+        )
+    if loader.batch_sampler is None:
+        raise LoaderError("the loader has no batches: give it a batch_size, that of all GPUs")
+    if isinstance(getattr(loader.batch_sampler, "sampler", None), DistributedSampler):
+        raise LoaderError(
+            "the loader has a DistributedSampler, and job.batches divides the batches itself: give"
+            " shuffle=True instead, and a batch_size for all GPUs together"
+        )

@@ -1,0 +1,374 @@
+"""``job.batches``: a PyTorch loop of the script's own that is saved, resumed and reshaped.
+
+Does: yields each rank its share of each batch, counts a step whenever the optimizers have stepped,
+and saves model, optimizer, schedule, scaler and position at such boundaries. Between two batches
+that one step accumulates nothing is saved.
+
+The generators of random numbers are seeded before each batch, by job, epoch, batch and rank. So
+a restart needs no state of theirs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.hook.exactness import EXACT, Verdict
+from reshape_sidecar.pytorch.data import LoaderError, Share, seed_generators, seed_of
+
+STATE_FILE = "state.pt"
+POSITION_FILE = "position.json"
+VERDICT_STEPS = 3
+"""Steps in which the loop looks whether the script draws random numbers."""
+Write = Callable[[Path], None]
+
+
+class LoopError(ValueError):
+    """A call of ``job.batches`` that cannot be served; the message says why, and the remedy."""
+
+
+class LoopSession(Protocol):
+    """What a loop needs of its session (``reshape_sidecar.session``)."""
+
+    step: int
+    total_steps: int | None
+
+    @property
+    def checkpoint(self) -> Path | None: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def target_reached(self) -> bool: ...
+
+    def check_joined(self) -> None: ...
+
+    def set_verdict(self, verdict: Verdict) -> None: ...
+
+    def take_metrics(self) -> dict[str, float]: ...
+
+    def step_done(
+        self,
+        write: Write | None = None,
+        *,
+        steps: int = 1,
+        epoch: int | None = None,
+        loss: float | None = None,
+        accuracy: float | None = None,
+    ) -> None: ...
+
+    def finished(self, write: Write) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far training is. ``batch`` batches of ``epoch`` are done."""
+
+    seed: int
+    samples: int
+    epoch: int = 0
+    batch: int = 0
+
+
+class Parts:
+    """What a checkpoint of the loop holds: the objects that the script gave."""
+
+    def __init__(self, model: Any, optimizer: Any, scheduler: Any, scaler: Any) -> None:
+        self.models = _listed(model)
+        self.optimizers = _listed(optimizer)
+        self._parts = {
+            "model": [_unwrapped(module) for module in self.models],
+            "optimizer": self.optimizers,
+            "scheduler": _listed(scheduler),
+            "scaler": _listed(scaler),
+        }
+
+    def save(self, folder: Path, position: Position) -> None:
+        """Write all parts and the position into ``folder``."""
+        states = {name: [p.state_dict() for p in parts] for name, parts in self._parts.items()}
+        torch.save(states, folder / STATE_FILE)
+        (folder / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
+
+    def load(self, folder: Path) -> None:
+        """Restore all parts. Raises CheckpointError with the difference."""
+        states = torch.load(folder / STATE_FILE, map_location="cpu", weights_only=False)
+        for name, parts in self._parts.items():
+            saved = states[name]
+            if len(saved) != len(parts):
+                raise CheckpointError(
+                    f"checkpoint {folder} holds {len(saved)} of `{name}`, and job.batches got"
+                    f" {len(parts)}; give the same, or another checkpoint folder"
+                )
+            for part, state in zip(parts, saved, strict=True):
+                try:
+                    part.load_state_dict(state)
+                except (RuntimeError, ValueError, KeyError) as error:
+                    raise CheckpointError(
+                        f"checkpoint {folder} does not fit `{name}`: {error}"
+                    ) from error
+
+
+class Steps:
+    """Counts the steps of the optimizers between two boundaries."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self._counts = [0] * len(optimizers)
+        self._hooks = [
+            optimizer.register_step_post_hook(self._counting(number))
+            for number, optimizer in enumerate(optimizers)
+        ]
+
+    def take(self) -> int:
+        """Return the steps since the last boundary, 0 while an optimizer has not stepped."""
+        if not all(self._counts):
+            return 0
+        steps = max(self._counts)
+        self._counts = [0] * len(self._counts)
+        return steps
+
+    def end(self) -> None:
+        """Count no more."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _counting(self, number: int) -> Callable[..., None]:
+        def count(*_: object) -> None:
+            self._counts[number] += 1
+
+        return count
+
+
+class Loop:
+    """The loop of one session."""
+
+    def __init__(
+        self, session: LoopSession, seed: int | None, epochs: int | None, steps: int | None
+    ) -> None:
+        """``seed``, ``epochs``, ``steps``: the record's."""
+        self._session = session
+        self._seed, self._epochs, self._steps = seed, epochs, steps
+        self._position = _saved_position(session.checkpoint)
+        self._total = 0
+        self._in_epochs = False
+        self._begun: int | None = None
+        """Epoch of the newest call of ``batches``."""
+        self._share: Share | None = None
+        self._parts: Parts | None = None
+        self._loaded = False
+        self._gap = 0
+        """Batches since the last boundary."""
+        self._verdict = Verdict(EXACT)
+        self._looks = VERDICT_STEPS
+
+    def epochs(self, count: int | None) -> Iterator[int]:
+        """Yield the number of each epoch that is left; then publish the end of training."""
+        self._total, self._in_epochs = self._length(count), True
+        epoch = 0 if self._position is None else self._position.epoch
+        while True:
+            yield epoch
+            if self._begun != epoch or self._position is None:
+                raise LoopError("the body of job.epochs(...) must call job.batches(...) once")
+            if self._is_over() or epoch + 1 >= self._total:
+                break
+            epoch += 1
+            self._position = dataclasses.replace(self._position, epoch=epoch, batch=0)
+        self._finish()
+
+    def batches(self, loader: Any, parts: Parts, epochs: int | None) -> Iterator[Any]:
+        """Restore ``parts`` at the first call; return the batches of an epoch, or of all."""
+        if not self._in_epochs:
+            self._total = self._length(epochs)
+        self._attach(loader, parts)
+        assert self._position is not None
+        if self._in_epochs:
+            if self._begun == self._position.epoch:
+                raise LoopError("job.batches(...) was called twice in an epoch; call it once")
+            return self._one(self._position.epoch)
+        return self._all()
+
+    def _all(self) -> Iterator[Any]:
+        while True:
+            assert self._position is not None
+            yield from self._one(self._position.epoch)
+            if self._is_over() or self._position.epoch + 1 >= self._total:
+                break
+            next_epoch = self._position.epoch + 1
+            self._position = dataclasses.replace(self._position, epoch=next_epoch, batch=0)
+        self._finish()
+
+    def _one(self, epoch: int) -> Iterator[Any]:
+        assert self._share is not None
+        assert self._parts is not None
+        assert self._position is not None
+        self._begun = epoch
+        if self._is_over():
+            return
+        steps = Steps(self._parts.optimizers)
+        first = self._position.batch
+        try:
+            for number, batch in enumerate(self._share.epoch(epoch, first), start=first):
+                state = self._seed_batch(number)
+                yield batch
+                self._position = dataclasses.replace(self._position, batch=number + 1)
+                self._gap += 1
+                if state is not None:
+                    self._look(state)
+                if taken := steps.take():
+                    self._step_done(taken)
+                if self._is_over():
+                    return
+        finally:
+            steps.end()
+
+    def _step_done(self, steps: int) -> None:
+        assert self._position is not None
+        assert self._share is not None
+        session, position, parts = self._session, self._position, self._parts
+        assert parts is not None
+        left = (self._total - position.epoch) * self._share.batches - position.batch
+        done = position.batch == self._share.batches
+        if self._steps is None:
+            session.total_steps = session.step + steps + left * steps // self._gap
+        self._gap = 0
+        session.step_done(
+            lambda folder: parts.save(folder, position),
+            steps=steps,
+            epoch=position.epoch + done,
+            **session.take_metrics(),
+        )
+
+    def _finish(self) -> None:
+        assert self._parts is not None
+        assert self._position is not None
+        parts, position = self._parts, self._position
+        self._session.finished(lambda folder: parts.save(folder, position))
+
+    def _is_over(self) -> bool:
+        session, position = self._session, self._position
+        done = self._steps is not None and session.step >= self._steps
+        shortened = position is not None and position.epoch >= self._total
+        return done or shortened or session.complete or session.target_reached
+
+    def _length(self, count: int | None) -> int:
+        epochs = self._epochs if self._epochs is not None else count
+        if epochs is not None and epochs >= 1:
+            return epochs
+        if epochs is None and self._steps is not None:
+            return 1 << 62  # the record's steps end it
+        raise LoopError(
+            f"epochs is {epochs}: give a number of epochs from 1 on, as in job.epochs(10) or"
+            " job.batches(..., epochs=10), or `epochs` or `steps` in the job's record"
+        )
+
+    def _attach(self, loader: Any, parts: Parts) -> None:
+        self._session.check_joined()
+        joined = dist.is_available() and dist.is_initialized()
+        rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        _check_models(parts.models, ranks)
+        self._parts = parts
+        known = self._position
+        seed = self._agreed_seed(ranks) if known is None else known.seed
+        if self._share is None or self._share.loader is not loader:
+            self._share = Share(loader, rank, ranks, seed)
+        if known is None:
+            self._position = Position(seed, self._share.samples)
+        elif known.samples != self._share.samples:
+            raise LoopError(
+                f"the dataset has {self._share.samples} samples, and it had {known.samples} when"
+                " training began; give the same data, or begin with an empty checkpoint folder"
+            )
+        if not self._loaded and self._session.checkpoint is not None:
+            parts.load(self._session.checkpoint)
+        self._loaded = True
+
+    def _agreed_seed(self, ranks: int) -> int:
+        """Return the record's seed, or else that of rank 0's generator."""
+        if self._seed is not None:
+            return self._seed
+        agreed = [torch.initial_seed() & (2**63 - 1)]
+        if ranks > 1:
+            dist.broadcast_object_list(agreed)
+        return int(agreed[0])
+
+    def _seed_batch(self, number: int) -> Any:
+        """Seed all generators for a batch; return PyTorch's state while the loop looks."""
+        assert self._position is not None
+        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+        seed = seed_of(self._position.seed, "step", self._position.epoch, number, rank)
+        seed_generators(seed)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.manual_seed(seed)
+        if self._looks == 0:
+            return None
+        self._looks -= 1
+        return torch.default_generator.get_state()
+
+    def _look(self, state: Any) -> None:
+        """Judge whether another number of GPUs changes the numbers of this script."""
+        assert self._parts is not None
+        verdict = self._verdict
+        for reason in _reasons(self._parts.models):
+            verdict = verdict.worse(reason)
+        if not torch.equal(state, torch.default_generator.get_state()):
+            verdict = verdict.worse("a step draws random numbers: others at another GPU count")
+        self._verdict = verdict
+        self._session.set_verdict(verdict)
+
+
+def _reasons(models: list[Any]) -> Iterator[str]:
+    kinds = torch.nn.modules
+    for module in (inner for model in models for inner in model.modules()):
+        name = type(module).__name__
+        if isinstance(module, kinds.dropout._DropoutNd) and module.p > 0:
+            yield f"{name} draws other numbers at another GPU count"
+        elif isinstance(module, kinds.batchnorm._BatchNorm) and name != "SyncBatchNorm":
+            yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
+
+
+def _check_models(models: list[Any], ranks: int) -> None:
+    for model in models:
+        if any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
+            raise LoopError(
+                f"{type(model).__name__} is sharded, and job.batches saves whole models; save"
+                " with job.step_done and torch.distributed.checkpoint"
+            )
+    parallel = torch.nn.parallel.DistributedDataParallel
+    if ranks > 1 and not any(isinstance(model, parallel) for model in models):
+        raise LoopError(
+            f"{ranks} processes train, and the model of each learns alone: wrap it in"
+            " torch.nn.parallel.DistributedDataParallel, or write `processes: one`"
+        )
+
+
+def _saved_position(folder: Path | None) -> Position | None:
+    if folder is None:
+        return None
+    try:
+        return Position(**json.loads((folder / POSITION_FILE).read_bytes()))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"checkpoint {folder} was not written by job.batches; give an empty checkpoint folder"
+        ) from None
+
+
+def _unwrapped(model: Any) -> Any:
+    parallel = torch.nn.parallel.DistributedDataParallel
+    return model.module if isinstance(model, parallel) else model
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+__all__ = ["LoaderError", "Loop", "LoopError", "Parts"]

@@ -1,0 +1,171 @@
+"""A plain loop with `job.batches`: reshaped in mid-epoch it makes the steps of a straight run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape_sidecar.init import processes
+from reshape_sidecar.wire import EXIT_SAVED
+from tests.support.daemon_bed import ROOT, Bed
+from tests.support.pytorch_bed import (
+    EXAMPLES,
+    PYTHON,
+    PYTORCH_S,
+    STEPS,
+    PyTorchBed,
+    losses,
+)
+
+pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
+
+RUN = ROOT / "sidecar" / "reshape_sidecar" / "ranks" / "run.py"
+MESSAGES = Path(__file__).parent / "scripts" / "loop_messages.py"
+LOSS = re.compile(r"^step (\d+) loss (\S+)$", re.M)
+STEP_S = 0.03
+ports = iter(range(21_000 + os.getpid() % 5000, 32_000))
+
+
+class Training:
+    """A job in a folder of its own, started on some GPUs as its SideCar does."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder, self._arguments = folder, arguments
+        (folder / "checkpoints").mkdir(parents=True)
+        pace = {"plain": {str(gpus): STEP_S for gpus in (1, 2)}}
+        (folder / "truth.json").write_text(json.dumps({"seconds_per_step": pace}))
+        self.log = folder / "log"
+        self.log.touch()
+
+    def runs(self, gpus: int, stop_at: int | None = None) -> None:
+        """Train on ``gpus``, to the end or until a request to stop at a step."""
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "sidecar"),
+            "RESHAPE_JOB": "a",
+            "RESHAPE_ATTEMPT": "1",
+            "RESHAPE_GENERATION": "1",
+            "RESHAPE_DEVICES": ",".join(f"gpu-{number}" for number in range(gpus)),
+            "RESHAPE_DEVICE_MODE": "simulated",
+            "RESHAPE_DEVICE_TRUTH": str(self.folder / "truth.json"),
+            "RESHAPE_JOB_TYPE": "plain",
+            "RESHAPE_CHECKPOINTS": str(self.folder / "checkpoints"),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(next(ports)),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        script = EXAMPLES / "train_plain.py"
+        command = [str(word) for word in (PYTHON, "-I", RUN, PYTHON, script, *self._arguments)]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        try:
+            if stop_at is not None:
+                self._prints(f"step {stop_at} loss", process)
+                process.send_signal(signal.SIGTERM)
+            code = process.wait(PYTORCH_S)
+        finally:
+            process.kill()
+            process.wait()
+        assert code == (0 if stop_at is None else EXIT_SAVED), self.log.read_text()
+
+    def _prints(self, text: str, process: subprocess.Popen[bytes]) -> None:
+        give_up_s = time.monotonic() + PYTORCH_S
+        while text not in self.log.read_text():
+            assert process.poll() is None, self.log.read_text()
+            assert time.monotonic() < give_up_s, self.log.read_text()
+            time.sleep(0.01)
+
+    def batch(self) -> int:
+        """The batch of its epoch after which the newest checkpoint was saved."""
+        newest = max((self.folder / "checkpoints").glob("step-*/position.json"))
+        batch = json.loads(newest.read_text())["batch"]
+        assert isinstance(batch, int)
+        return batch
+
+    def losses(self) -> list[tuple[int, float]]:
+        """Step and loss over all GPUs of each batch, in the order of training."""
+        return [(int(step), float(loss)) for step, loss in LOSS.findall(self.log.read_text())]
+
+
+@pytest.mark.gate
+def test_a_reshape_2_1_2_in_mid_epoch_has_the_losses_of_a_straight_run(tmp_path: Path) -> None:
+    """Shuffled, augmented in two loader workers, two batches a step, cosine schedule."""
+    arguments = ("--epochs", "3", "--accumulate", "2")
+    straight = Training(tmp_path / "straight", *arguments)
+    straight.runs(2)
+    reshaped = Training(tmp_path / "reshaped", *arguments)
+    for gpus, stop_at in ((2, 5), (1, 22)):
+        reshaped.runs(gpus, stop_at)
+        assert 0 < reshaped.batch() < 32, "in mid-epoch"
+        assert reshaped.batch() % 2 == 0, "between two steps"
+    reshaped.runs(2)
+    wanted = straight.losses()
+    assert len(wanted) == 3 * 32
+    near: list[tuple[int, Any]] = [(step, pytest.approx(loss, rel=2e-6)) for step, loss in wanted]
+    assert reshaped.losses() == near
+    ended = [f"epoch {number} is over" for number in (1, 2, 3)]
+    assert re.findall(r"epoch \d is over", reshaped.log.read_text()) == ended
+
+
+def test_a_restart_at_the_same_size_repeats_dropout_to_the_last_bit(tmp_path: Path) -> None:
+    arguments = ("--epochs", "2", "--dropout", "0.2")
+    straight = Training(tmp_path / "straight", *arguments)
+    straight.runs(2)
+    restarted = Training(tmp_path / "restarted", *arguments)
+    restarted.runs(2, stop_at=9)
+    restarted.runs(2)
+    assert len(straight.losses()) == 2 * 32
+    assert restarted.losses() == straight.losses()
+
+
+def plain(bed: Bed) -> PyTorchBed:
+    arguments = ("--epochs", "100")
+    return PyTorchBed(
+        bed, "train_plain.py", arguments=arguments, step_s=STEP_S * 2, processes="per-gpu"
+    )
+
+
+def test_a_daemon_reshapes_it_and_each_step_is_made_once(bed: Bed) -> None:
+    job = plain(bed)
+    assert [step for step, _ in job.reshaped()] == [*range(1, STEPS + 1)]
+    assert job.found()["trajectory"] == "exact"
+
+
+def test_a_killed_rank_ends_the_others_and_costs_one_retry(bed: Bed) -> None:
+    job = plain(bed)
+    job.prints("step 20 loss")
+    ranks = [
+        found.pid
+        for found in processes.descendants(job.pid(), processes.snapshot())
+        if b"\0RANK=2\0" in Path(f"/proc/{found.pid}/environ").read_bytes()
+        and found.parent == job.pid()
+    ]
+    assert len(ranks) == 1
+    os.kill(ranks[0], signal.SIGKILL)
+    done = job.completed()
+    assert (done["failures"], done["container_restarts"]) == (1, 0)
+    assert {step for step, _ in losses(job.log)} == {*range(1, STEPS + 1)}
+
+
+def test_what_cannot_be_served_is_refused_by_name_with_a_remedy() -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "sidecar")}
+    done = subprocess.run(
+        [PYTHON, MESSAGES], env=env, capture_output=True, text=True, timeout=PYTORCH_S, check=True
+    )
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert "give shuffle=True instead" in said["distributed sampler"]
+    assert "is an IterableDataset, which has no positions" in said["iterable"]
+    assert "give it a batch_size" in said["no batches"]
+    assert "not a list; use job.step_done" in said["a list"]
+    assert "batch 2 of 3 has 1 samples, which 2 GPUs cannot share" in said["last batch"]
+    assert "job.epochs(10) or job.batches(..., epochs=10)" in said["no length"]
+    assert "called twice in an epoch" in said["twice"]
+    assert "must call job.batches(...) once" in said["no batches in the body"]
