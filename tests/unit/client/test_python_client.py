@@ -110,6 +110,19 @@ def test_both_clients_turn_the_same_answers_into_the_same_errors(tmp_path: Path)
     assert issubclass(NotFound, ClientError)
 
 
+def test_both_clients_say_that_no_daemon_answers_at_an_address() -> None:
+    with server(b"") as (url, _):
+        pass
+    for asked in (
+        Client.at(at(url)).get,
+        lambda key: asyncio.run(AsyncClient.at(at(url)).get(key)),
+    ):
+        with pytest.raises(Unreachable) as error:
+            asked("a")
+        assert error.value.problems[0].where == f"{url} (from argument url)"
+        assert error.value.problems[0].remedy
+
+
 def test_relative_folders_of_a_record_begin_at_its_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: a\ncheckpoints: ../saved\ndataset: claim:data\n")
     found = records.read(tmp_path / "job.yaml")
