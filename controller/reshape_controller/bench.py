@@ -1,4 +1,4 @@
-"""Replays as DataFrames and pictures, for notebooks: ``from reshape_controller import bench``.
+"""Replays as DataFrames and pictures, for notebooks: ``from reshape_gpu import bench``.
 
     found = bench.replay("jobs.csv", cluster="2*8xV100", policies=["default", "adaptive"], seeds=6)
     found.metrics.groupby("policy").makespan_s.median()

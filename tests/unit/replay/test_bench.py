@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reshape_controller import bench
+from reshape_gpu import bench
 from tests.support.replay_bed import reshape
 
 ROOT = Path(__file__).resolve().parents[3]
