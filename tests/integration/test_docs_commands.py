@@ -61,7 +61,7 @@ def rule_of(command: Command) -> str:
         return "ci"
     if text.startswith(".venv/bin/python -m pytest"):
         return "pytest"
-    if command.document in ("docs/operations.md", "docs/api.md"):
+    if command.document in ("docs/operations.md", "docs/api.md", "docs/metrics.md"):
         return "daemon"
     if command.document == "docs/database.md" and text.startswith("reshape up --store mongodb://"):
         return "mongo"  # with the address of its own server: tests/integration/test_store_daemon.py
