@@ -7,8 +7,8 @@ Does: computes for each donor what does not depend on the newcomer, when it is f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
@@ -45,8 +45,7 @@ class Exclusions:
         return len(job_class.entries) - self.count_by_class.get(job_class, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Donor:
+class Donor(NamedTuple):
     """A running job that may give GPUs, with the figures that no newcomer changes. Times are
     milliseconds from now."""
 
@@ -171,19 +170,12 @@ class Donors:
     def _compute(self, job: JobView) -> Donor:
         forecast, predictor = self.forecast, self.forecast.predictor
         end = forecast.end_ms(job)
-        totals_s = predictor.reshaped_by_size_s(job, job.gpu_type)
-        lost_parts = predictor.lost_parts(job) if forecast.rules.lends else {}
+        times = predictor.donor_times(job, lends=forecast.rules.lends)
+        now, job_id = job.size, job.id
         smaller = [
-            (
-                size,
-                job.size - size,
-                to_ms(totals_s[size]),
-                lost_parts.get(size, 0.0),
-                ((job.id, size),),
-            )
-            for size in job.sizes
-            if size < job.size
+            (size, now - size, to_ms(total_s), lost_part, ((job_id, size),))
+            for size, total_s, lost_part in times.smaller
         ]
-        others_end, release_s = forecast.latest_end_without((job.id,)), predictor.release_s(job)
-        saving, reshape_ms = self.min_saving_ms(end), to_ms(predictor.reshape_s(job))
-        return Donor(job, end, saving, others_end, release_s, reshape_ms, smaller)
+        others_end = forecast.latest_end_without((job_id,))
+        saving, reshape_ms = self.min_saving_ms(end), to_ms(times.reshape_s)
+        return Donor(job, end, saving, others_end, times.release_s, reshape_ms, smaller)

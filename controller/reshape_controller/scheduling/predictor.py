@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from reshape_controller.core.job_estimate import NO_ANSWERS, Estimates, JobEstimate, QueuedWork
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
@@ -40,6 +41,18 @@ class Prediction:
     def total_s(self) -> float:
         """The sum of all phases, in seconds."""
         return sum(seconds for _, seconds in self.phases)
+
+
+class DonorTimes(NamedTuple):
+    """The times of a running job that gives GPUs."""
+
+    smaller: list[tuple[int, float, float]]
+    """A smaller size, the seconds until the job has left if it is reshaped to it now, and the part
+    of its steps that it does not do there."""
+    release_s: float
+    """Seconds from the request until its GPUs are free."""
+    reshape_s: float
+    """Seconds without training in a reshape."""
 
 
 class Predictor:
@@ -277,11 +290,30 @@ class Predictor:
         """Return the total of ``reshaped`` by size, for all sizes that the job may have."""
         estimate = self.estimate(job)
         fixed_s = self._reshape_s(estimate, moves=moves) + estimate.exit_s
-        steps = self._remaining_steps(estimate)
-        if job.loses:
-            steps += self.lost_steps(job)
+        steps = self._steps_after_reshape(job, estimate)
         step_times_s = self._step_times_s(job, estimate, gpu_type)
         return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
+
+    def _steps_after_reshape(self, job: JobView, estimate: JobEstimate) -> float:
+        """The iterations left if the job is reshaped now."""
+        steps = self._remaining_steps(estimate)
+        return steps + self.lost_steps(job) if job.loses else steps
+
+    def donor_times(self, job: JobView, *, lends: bool) -> DonorTimes:
+        """Return the times of a running job that gives GPUs. With ``lends`` also the parts of its
+        steps that it does not do."""
+        estimate = self.estimate(job)
+        times_s, now = self._step_times_s(job, estimate, job.gpu_type), job.size
+        reshape_s = self._reshape_s(estimate, moves=False)
+        fixed_s, steps = reshape_s + estimate.exit_s, self._steps_after_reshape(job, estimate)
+        step_s = times_s.get(now, 0.0)
+        smaller = []
+        for size in job.sizes:
+            if size < now:
+                each_s = times_s[size]
+                lost_part = 1.0 - step_s / each_s if lends else 0.0
+                smaller.append((size, fixed_s + steps * each_s, lost_part))
+        return DonorTimes(smaller, self.release_cost_s(estimate.cost), reshape_s)
 
     def lent_end_ms(self, job: JobView, keeps: int, end_ms: int, newcomer_end_ms: int) -> int:
         """Return when a donor will have left that gets its GPUs back once its newcomer has ended:
@@ -303,7 +335,7 @@ class Predictor:
         estimate = self._by_job.get(job.id)
         if estimate is None or estimate.book is not self.book:
             estimate = self.estimate(job)
-        if estimate.best_among != largest:
+        if estimate.best_among is not largest and estimate.best_among != largest:
             estimate.best_among = largest
             estimate.best_step_s = self._best_step_s(job, estimate, largest)
         cost = estimate.cost

@@ -50,7 +50,7 @@ def turns_by_time(
     """
     now_s, by_ratio = snapshot.now_s, rules.queue_order is QueueOrder.RATIO
     largest = largest_sizes(snapshot.hosts)
-    jobs: list[tuple[int, bool, float, int, JobView]] = []
+    groups: dict[tuple[int, bool], list[tuple[float, int, JobView]]] = {}
     overdue: list[tuple[float, int, JobView]] = []
     next_s = inf
     for job in snapshot.queued:
@@ -58,7 +58,8 @@ def turns_by_time(
         if job.initialized or job.only_host is not None or job.unfit_on:
             among = largest_sizes(legal_moves.hosts_for(snapshot, job))
         best_s = predictor.best_s(job, among)
-        spec, since_s = job.spec, job.waits_since_s
+        spec = job.spec
+        since_s = job.submitted_at_s if job.preempted_at_s is None else job.preempted_at_s
         due_s = spec.max_wait_s
         if due_s is None:
             due_s = max(rules.max_wait_s, rules.guard_lengths * best_s)
@@ -70,10 +71,17 @@ def turns_by_time(
         rank = best_s
         if by_ratio:
             rank = (since_s - now_s) / best_s if best_s > 0.0 else -inf
-        jobs.append((-spec.priority, best_s < horizon_s, rank, job.place, job))
-    jobs.sort()
+        key = (-spec.priority, best_s < horizon_s)
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [(rank, job.place, job)]
+        else:
+            group.append((rank, job.place, job))
+    in_turn: list[JobView] = []
+    for key in sorted(groups):
+        in_turn += [entry[2] for entry in sorted(groups[key])]
     overdue.sort()
-    in_turn, too_late = [entry[4] for entry in jobs], [entry[2] for entry in overdue]
+    too_late = [entry[2] for entry in overdue]
     return QueueTurns(in_turn, too_late, next_s, horizon_s)
 
 
