@@ -1,7 +1,7 @@
 """Policies against another one, seed by seed: means of pairs with 95 % intervals.
 
     .venv/bin/python benchmarks/policy_pairs.py [--policies A,B] [--against adaptive-v1]
-        [--seeds 0-19] [--workloads one,two,three,four] [--loads 1,0.8,1.3] [--costs paper]
+        [--seeds 0-19] [--workloads one,two,three,four] [--loads 1,0.8,1.3] [--costs paper] [--workers N]
 
 Prints, for each workload and load (how many times as fast the same jobs arrive), the change of
 makespan, mean completion time and its 95th percentile in per cent, and worst slowdown (completion
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--workloads", default="one,two,three,four")
     parser.add_argument("--loads", default="1")
     parser.add_argument("--costs", default="paper")
+    parser.add_argument("--workers", type=int)
     given = parser.parse_args()
     seeds, policies = inputs.seeds_of(given.seeds), inputs.labels_of(given.policies)
     loads = [float(load) for load in given.loads.split(",")]
@@ -84,7 +85,7 @@ def main() -> None:
         for seed in seeds
         for policy in (given.against, *policies)
     ]
-    with multiprocessing.get_context("spawn").Pool() as pool:
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
         found = dict(pool.imap_unordered(measured, runs, chunksize=4))
     for policy, (workload, load) in product(policies, places):
         ours, base = (
