@@ -1,7 +1,8 @@
 """Policies against another one, seed by seed: means of pairs with 95 % intervals.
 
     .venv/bin/python benchmarks/policy_pairs.py [--policies A,B] [--against adaptive-v1]
-        [--seeds 0-19] [--workloads one,two,three,four] [--loads 1,0.8,1.3] [--costs paper] [--workers N]
+        [--seeds 0-19] [--workloads one,two,three,four] [--loads 1,0.8,1.3] [--costs paper]
+        [--workers N]
 
 Prints, for each workload and load (how many times as fast the same jobs arrive), the change of
 makespan, mean completion time and its 95th percentile in per cent, and worst slowdown (completion

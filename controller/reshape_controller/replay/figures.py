@@ -148,7 +148,7 @@ def loads(
                 )
             axes.set_title(f"workload {_short(workload)}", fontsize=9)
             axes.set_xlabel("load (times as fast)")
-            axes.set_yscale("log")
+            _log_of_numbers(axes)
             axes.set_xticks(list(by_load), [f"{load:g}" for load in by_load])
             if workload == next(iter(summaries)):
                 axes.set_ylabel("mean completion time (1,000 s)")
@@ -156,8 +156,18 @@ def loads(
 
         return draw_it
 
-    inches = (max(INCHES[0], 2.0 * len(summaries)), 3.4)
+    inches = (max(WIDE_INCHES[0], 2.2 * len(summaries)), 3.6)
     draw(path, [panel(workload) for workload in summaries], inches)
+
+
+def _log_of_numbers(axes: Axes) -> None:
+    """Set a logarithmic axis with plain numbers, because the style parses no formulas."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _legend_below(axes: Axes) -> None:
