@@ -26,10 +26,12 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 @pytest.fixture
 def sources_before(tmp_path: Path) -> Path:
-    """The packages of the version before, from the repository's history."""
+    """The packages of the version before, from the repository's history; a clone without it skips
+    the test, and says so."""
     words = ("git", "-C", str(ROOT), "archive", VERSION_BEFORE, *SOURCES)
     packed = subprocess.run(words, capture_output=True, check=False)
-    assert packed.returncode == 0, f"this test needs the whole history: {packed.stderr!r}"
+    if packed.returncode:
+        pytest.skip(f"needs commit {VERSION_BEFORE} in the history: {packed.stderr.decode()}")
     folder = tmp_path / "before"
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
