@@ -44,7 +44,12 @@ def _fetch(scratch: Path) -> Path:
         if shutil.which(needed) is None:
             raise RuntimeError(f"promtool not found, and no {needed} to fetch it; {REMEDY}")
     # As root apt fetches as a user of its own, who may not write into this folder.
-    _run("apt-get", "-o", "APT::Sandbox::User=root", "download", PACKAGE, folder=scratch)
+    download = ("apt-get", "-o", "APT::Sandbox::User=root", "download", PACKAGE)
+    try:
+        _run(*download, folder=scratch)
+    except RuntimeError:  # a fresh machine has no lists of packages yet
+        _run("apt-get", "update", "-qq", folder=scratch)
+        _run(*download, folder=scratch)
     (package,) = scratch.glob("*.deb")
     _run("dpkg-deb", "--extract", str(package), str(scratch / "content"), folder=scratch)
     return scratch / "content" / "usr" / "bin" / "promtool"
