@@ -35,6 +35,14 @@ BY_CI = (
 )
 """Parts of .ci/run."""
 REPLAY = re.compile(r"reshape (replay|compare|experiment|workload|profile costs) ")
+POD_LIST = (
+    "name,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\n"
+    "pod-1,1,1000,9900000,9907200,9900060\n"
+    "pod-2,4,1000,10000000,10003600,10000000\n"
+    "pod-3,1,500,10100000,10101800,10100000\n"
+    "pod-4,0,0,10100000,10101800,10100000\n"
+)
+"""Rows in the form of the public list that docs/replay.md downloads, within its window."""
 WHAT_IF = "reshape replay --from-live"
 LIVE = " --jobs 2 --last 60 --speed-up 500 --repeats 1"
 """Makes a live replay short; of an option that is given twice the last counts."""
@@ -53,6 +61,8 @@ def rule_of(command: Command) -> str:
         return "elsewhere"  # tests/wheel/check.py; tests/kubernetes/test_in_cluster.py, by the API
     if text.startswith("reshape verify "):
         return "verify"  # tests/integration/tensorflow/test_verify.py
+    if text.startswith(("curl -LO https://", "xdg-open ")):
+        return "by hand"  # a public file, for which POD_LIST stands here; a picture
     if text.startswith(WHAT_IF):
         return "what if"
     if REPLAY.match(text):
@@ -153,6 +163,7 @@ def test_the_replays_of_the_documents_run_with_fewer_seeds(bed: Bed) -> None:
     (bed.folder / "trace.csv").write_text(
         "submit_time,gpu_num,duration\n0,2,600\n30,1,1200\n90,4,300\n"
     )
+    (bed.folder / "openb_pod_list_default.csv").write_text(POD_LIST)
     for text in of("replay"):
         here = short(text)
         for folder in re.findall(r"(?:compare|report) (\S+) (\S+)$", here)[:1]:

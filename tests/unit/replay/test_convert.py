@@ -25,6 +25,7 @@ from reshape_controller.replay.convert import (
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError, Layout
 from reshape_profiles.loader import bundled
+from tests.support.gate import examples
 from tests.support.replay_bed import reshape
 
 COLUMNS = Columns("at", "gpus", duration="seconds", name="id")
@@ -352,7 +353,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, st.sampled_from(bundled().sets))
 def test_converted_jobs_have_the_gpu_time_of_the_trace_within_half_a_step(
     tmp_path_factory: pytest.TempPathFactory,
