@@ -195,6 +195,14 @@ SETTINGS = (
         "are NAME's",
         metavar="NAME,...",
     ),
+    Setting(
+        "keep_logs_days",
+        None,
+        "days after a job's end for which its logs are kept; default: for ever",
+        int,
+        metavar="DAYS",
+        help="Days after a job's end for which its logs are kept; default: for ever.",
+    ),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting(
         "policy",

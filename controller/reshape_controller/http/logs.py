@@ -195,5 +195,6 @@ def _no_log(row: JobRow, name: str, folder: Path | None) -> Exception:
         return not_found(what, f"reshape logs -f {job.id} waits for it")
     return not_found(
         f"{job.id} has no {name} that can be read from here",
-        "it was removed, or is on a volume claim: set storage_folder in the cluster file",
+        "it was removed (keep_logs_days does so), or is on a volume claim: set storage_folder in "
+        "the cluster file",
     )

@@ -32,7 +32,7 @@ from reshape_controller.http.connections import connections_max
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
 from reshape_controller.http.timeline import TimelineReader
-from reshape_controller.live import inbox
+from reshape_controller.live import inbox, retention
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.control import Control
@@ -71,6 +71,7 @@ class Daemon:
         self._containment, self._isolation = backend.containment(), backend.isolation()
         self._sidecar_names = backend.sidecar_names
         self._settings, self._store, self._hosts = settings, store, backend.hosts
+        self._launcher, self._attempts = backend.launcher, backend.attempts_folder
         self._tokens = Tokens(settings.home.secret())
         self._identities = settings.identities()
         clock = self._clock = WallClock()
@@ -167,6 +168,7 @@ class Daemon:
                 ("fence", self._fenced()),
                 ("behind", self._hub.behind()),
                 ("certificate", self._follow_certificate()),
+                ("retention", self._remove_old_logs()),
             )
         ]
         tasks.append(stop)
@@ -215,6 +217,14 @@ class Daemon:
             await asyncio.Event().wait()
         else:
             await public.certificate.follow()
+
+    async def _remove_old_logs(self) -> None:
+        days, folder = self._settings.keep_logs_days, self._attempts
+        if days is None or folder is None:
+            await asyncio.Event().wait()
+        else:
+            keep_s, now_s = days * retention.DAY_S, self._clock.now_s
+            await retention.watch(folder, self._store, self._launcher, keep_s, now_s)
 
     async def _stopped(self) -> None:
         await self._stop.wait()

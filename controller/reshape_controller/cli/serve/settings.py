@@ -41,6 +41,8 @@ class Backend:
     hosts: HostSync
     work_folder: Path
     """Folder of jobs that name none: on this machine, or in pods."""
+    attempts_folder: Path | None
+    """Folder of this machine with JOB/attempt-N; None: the attempts are elsewhere."""
     sidecar_url: str | None = None
     """URL of this daemon for SideCars; None: the same as for people."""
     sidecar_names: frozenset[str] = frozenset()
@@ -82,7 +84,8 @@ class DaemonSettings:
     """Whether a user sees the names and states of the jobs of others."""
     inserts: str | None = None
     """Name of the identity that writes into the store; None: none is known."""
-
+    keep_logs_days: int | None = None
+    """Days after a job's end for which its logs are kept; None: for ever."""
     public: PublicAccess | None = None
     """The socket for people elsewhere; None: there is none."""
 
@@ -103,8 +106,10 @@ class DaemonSettings:
             cluster = self.kubernetes.launcher()
             url = self.kubernetes.sidecar_url
             names = frozenset({urlsplit(url).hostname or "", self.kubernetes.sidecar_address})
+            storage = self.kubernetes.pods.storage_folder
             return Backend(
-                *("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names),
+                *("kubernetes", cluster, Nodes(cluster), Path(OWN)),
+                *(None if storage is None else Path(storage), url, names),
                 problem=cluster.problem,
             )
         environment = job_environment.allowed(os.environ, self.job_environment)
@@ -115,7 +120,7 @@ class DaemonSettings:
         hosts = ThisMachine(self.home, self.devices, launcher)
         containment = local.containment
         return Backend(
-            *("local", launcher, hosts, self.home.jobs),
+            *("local", launcher, hosts, self.home.jobs, self.home.jobs),
             containment=containment,
             isolation=users.isolation,
         )

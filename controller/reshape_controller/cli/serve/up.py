@@ -75,6 +75,7 @@ from reshape_sidecar.wire import Shortcut
     "standby",
     "overlap",
     "job_environment",
+    "keep_logs_days",
     "profiles",
     "log_level",
 )
@@ -145,6 +146,7 @@ def checked(config: Config) -> DaemonSettings:
         users_see_all=config.text("job_listing") != "own",
         public=public_access(config),
         inserts=config.text("inserts"),
+        keep_logs_days=config.number("keep_logs_days"),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 
