@@ -8,7 +8,7 @@ Never: reads a clock, draws a number or does I/O: it is the same live and over a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 from reshape_controller.core import (
     attempts,
@@ -26,6 +26,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.coordinator import gpu_ledger, handover
+from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.limits import PLAN_AGAIN_MIN_S
 from reshape_controller.core.model import (
@@ -85,6 +86,9 @@ class Engine:
         and the time of the next plan is the one that the rejected plan names.
         """
         tx = self._begin(now_s)
+        if plan.wake_at_s is not None and not isfinite(plan.wake_at_s):
+            self.state.plan_wanted, self.state.wake_at_s = False, None
+            raise PlanRejected(f"wake_at_s is {plan.wake_at_s}: give a time, or None for no time")
         if plan.wake_at_s is None:
             self.state.wake_at_s = None
         else:

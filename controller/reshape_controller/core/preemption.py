@@ -42,8 +42,9 @@ def check(
 def _check_one(state: State, reason: Preemption, newcomer: Job, job: Job) -> None:
     if job.program.loses:
         raise PlanRejected(f"{job.id}: it cannot save its steps, so no job preempts it")
-    run_s = state.now_s - start_of(job)
-    if run_s < job.spec.min_runtime_s:
+    start_s = start_of(job)
+    run_s = state.now_s - start_s
+    if _is_early(state, start_s, job.spec.min_runtime_s):
         least_s = job.spec.min_runtime_s
         raise PlanRejected(f"{job.id}: has run {run_s:.0f} s of its min_runtime_s of {least_s:g} s")
     ours, theirs = newcomer.spec.priority, job.spec.priority
@@ -52,13 +53,19 @@ def _check_one(state: State, reason: Preemption, newcomer: Job, job: Job) -> Non
     priorities = f"{newcomer.id} has priority {ours}, {job.id} {theirs}"
     if ours < theirs or reason.reason is PreemptionReason.PRIORITY:
         raise PlanRejected(f"{job.id}: {priorities}: only a higher one preempts")
-    if run_s < EQUAL_RUNTIME_MIN_S:
+    if _is_early(state, start_s, EQUAL_RUNTIME_MIN_S):
         least = f"{EQUAL_RUNTIME_MIN_S:g} s before a job of equal priority preempts it"
         raise PlanRejected(f"{job.id}: has run {run_s:.0f} s of the {least}")
     last_s = job.preempted_at_s
-    if last_s is not None and state.now_s - last_s < EQUAL_PREEMPTION_EVERY_S:
+    if last_s is not None and _is_early(state, last_s, EQUAL_PREEMPTION_EVERY_S):
         ago = f"{state.now_s - last_s:.0f} s ago; at equal priority once in"
         raise PlanRejected(f"{job.id}: was preempted {ago} {EQUAL_PREEMPTION_EVERY_S:g} s")
+
+
+def _is_early(state: State, since_s: float, least_s: float) -> bool:
+    """Whether less than ``least_s`` has passed, by the sum and by the difference: a policy may have
+    computed either, and they differ by a rounding."""
+    return state.now_s < since_s + least_s and state.now_s - since_s < least_s
 
 
 def start_of(job: Job | JobView) -> float:

@@ -28,8 +28,8 @@ class Dragon:
     def __init__(
         self, down_after_s: float | str = DOWN_AFTER_S, up_after_s: float | str = UP_AFTER_S
     ) -> None:
-        """Both in seconds, or the text of a number; ``down_after_s=inf``: no job is urgent. Raises
-        ValueError."""
+        """Both in seconds, or the text of a number; ``down_after_s=inf``: no job is urgent;
+        ``up_after_s=inf``: none grows. Raises ValueError."""
         self._down_after_s, self._up_after_s = float(down_after_s), float(up_after_s)
         for name, value in (("down_after_s", down_after_s), ("up_after_s", up_after_s)):
             if not float(value) >= 0.0:
@@ -90,7 +90,8 @@ class Dragon:
             up_at_s = self._up_after_s + max(_changed_at_s(job) for job in snapshot.running)
             if up_at_s <= snapshot.now_s:
                 return grows(snapshot, targets)
-            wake_at_s = up_at_s if wake_at_s is None else min(wake_at_s, up_at_s)
+            if up_at_s < inf:
+                wake_at_s = up_at_s if wake_at_s is None else min(wake_at_s, up_at_s)
         return waits(queue, self.start_size, wake_at_s)
 
 

@@ -70,20 +70,26 @@ class Weighted:
         if self._admission is Admission.OASIS and queue:
             sizes = {job.id: self.start_size(job) for job in queue}
             prices = Prices(snapshot, Predictor(snapshot), sizes)
-        admitted = [job for job in queue if prices is None or prices.admits(job)]
-        plan = self._start(snapshot, admitted)
+        admitted = [job for job in queue if prices is None or self._admits(prices, snapshot, job)]
+        wake_at_s = self._wake_at_s(snapshot, queue)
+        plan = self._start(snapshot, admitted, wake_at_s)
         if plan is not None:
             return plan
-        wake_at_s = self._wake_at_s(snapshot, queue)
         if prices is not None and len(admitted) < len(queue):
-            dear = next(job for job in queue if not prices.admits(job))
+            dear = next(job for job in queue if job not in admitted)
             return Plan((), "waits-for-price", prices.text(dear), dear.id, wake_at_s=wake_at_s)
         targets = scaling.scale_up(snapshot)
         return grows(snapshot, targets) if targets else waits(queue, self.start_size, wake_at_s)
 
-    def _start(self, snapshot: Snapshot, queue: list[JobView]) -> Plan | None:
+    def _admits(self, prices: Prices, snapshot: Snapshot, job: JobView) -> bool:
+        """Whether the job's weight pays for its GPUs, or it has waited for its ``max_wait_s``."""
+        return self._rank(snapshot, job) == inf or prices.admits(job)
+
+    def _start(
+        self, snapshot: Snapshot, queue: list[JobView], wake_at_s: float | None
+    ) -> Plan | None:
         """Return the start of the first job, by shrinks if it is high, or of the first that fits;
-        None if no job starts. While a high job waits, no other starts."""
+        None if no job starts. While a high job waits, no other starts, and none grows."""
         if not queue:
             return None
         head, size = queue[0], self.start_size(queue[0])
@@ -95,9 +101,11 @@ class Weighted:
             if targets:
                 text = f"{newcomer.spec.name} starts on {gpus(start_size)}"
                 return one_option(targets, "starts-by-weight", text, newcomer)
-        targets = scaling.scale_down(snapshot, head, size, donors) if is_high else ()
-        if not targets:
+        if not is_high:
             return None
+        targets = scaling.scale_down(snapshot, head, size, donors)
+        if not targets:
+            return waits(queue[:1], self.start_size, wake_at_s)
         text = f"{head.spec.name} outranks running jobs and starts on {gpus(size)} that they give"
         return one_option(targets, "shrinks-for-weight", text, head)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import traceback
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,10 @@ ENGINE: dict[str, Callable[[], Case]] = {
     ),
     "a: was preempted 1800 s ago; at equal priority once in 3600 s": preempted_a_short_time_ago,
     "new: it can start if a give GPUs and train on, so none is preempted": shrinks_would_do,
+    "wake_at_s is inf: give a time, or None for no time": lambda: (
+        two_running(),
+        Plan(wake_at_s=inf),
+    ),
     "the plan writes 257 notes; 256 are the most": lambda: (
         two_running(),
         Plan(notes=(Note(A, "n"),) * 257),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import JobView, Snapshot
+from reshape_controller.core.plan import JobView, Policy, Snapshot
 from reshape_controller.policies import UnknownPolicy, make_policy
 from reshape_controller.scheduling.prices import weight
 from tests.support.clusters import FLAT, Cluster, sizes_by_job, with_lengths
@@ -99,6 +99,19 @@ def test_running_jobs_grow_in_turn_once_nothing_has_started_for_a_minute() -> No
     assert DRAGON.decide(reshaped.snapshot()).wake_at_s == 10_050.0
 
 
+def test_with_an_infinite_time_no_job_grows_and_no_wake_up_is_asked_for() -> None:
+    plan = make_policy("dragon:up_after_s=inf").decide(idle_since(1e6).snapshot())
+    assert (plan.targets, plan.wake_at_s) == ((), None)
+
+
+def test_a_job_that_would_lose_steps_neither_gives_nor_grows() -> None:
+    loses = first_of_all(idle_since(60.0), "two", loses=True)
+    assert sizes_by_job(DRAGON.decide(loses.snapshot()).targets) == {"one": 4}
+    assert sizes_by_job(PRINTED.decide(loses.snapshot()).targets) == {"one": 4}
+    first_of_all(loses, "one", loses=True).waits("urgent", sizes=(6,), submitted_at_s=0.0)
+    assert DRAGON.decide(loses.snapshot()).targets == ()
+
+
 def test_jobs_grow_no_further_than_there_is_room() -> None:
     """Of four idle GPUs one takes 1 and two takes 2; the next step of one needs 2."""
     cluster = idle_since(60.0)
@@ -175,6 +188,20 @@ def test_while_a_high_job_waits_no_other_starts() -> None:
     assert sizes_by_job(PRINTED.decide(cluster.snapshot()).targets) == {"small": 1}
 
 
+@pytest.mark.parametrize("policy", [AGED, PRINTED])
+def test_while_a_high_job_waits_no_running_job_takes_the_idle_gpus(policy: Policy) -> None:
+    """Six of eight GPUs are held; ``high`` needs four, ``low`` cannot give two."""
+    cluster = Cluster({"a": ("V100", 8)})
+    cluster.runs("higher", 1, sizes=(1, 2)).runs("low", 3, sizes=(2, 3)).runs(
+        "rigid", 2, sizes=(2,)
+    )
+    cluster.waits("high", sizes=(4,)).waits("small", sizes=(1,))
+    for job, priority in (("higher", 9), ("high", 5)):
+        first_of_all(cluster, job, priority=priority)
+    plan = policy.decide(cluster.snapshot())
+    assert (plan.targets, plan.about, plan.text) == ((), "high", "high waits for 4 GPUs")
+
+
 def test_waiting_raises_the_rank_and_a_reshaped_job_cools_down_only_if_aged() -> None:
     old = first_of_all(outranking(0), "high", submitted_at_s=NOW_S - 6 * 3600.0)
     assert sizes_by_job(AGED.decide(old.snapshot()).targets) == {"high": 4, "low": 2, "equal": 2}
@@ -225,6 +252,14 @@ def test_prices_let_every_job_pass_on_idle_gpus_and_the_most_valuable_alone_late
     assert sizes_by_job(waits.targets) == {"cheap": 1}, "none known is worth more"
     rich = replace(priced(3), queued=tuple(map(never_starts_dear, priced(3).queued)))
     assert (policy.decide(rich).targets, policy.decide(rich).about) == ((), "cheap")
+
+
+def test_a_job_starts_at_any_price_after_its_own_max_wait() -> None:
+    policy = make_policy("weighted:admission=oasis")
+    queued = tuple(map(never_starts_dear, priced(3).queued))
+    patient = replace(queued[0], spec=replace(queued[0].spec, max_wait_s=0.0))
+    plan = policy.decide(replace(priced(3), queued=(patient, queued[1])))
+    assert sizes_by_job(plan.targets) == {"cheap": 1}
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
