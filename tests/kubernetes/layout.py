@@ -22,6 +22,10 @@ LOCK = ROOT.with_suffix(".lock")
 """Held while a cluster is brought up or taken down."""
 IN_USE = ROOT.with_suffix(".in-use")
 """Held by a test run for as long as it lasts: it may kill nodes that another would need."""
+DEVICE_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+"""The same for each kubelet of the machine; the path cannot be configured."""
+DEVICE_SOCKET_LOCK = Path("/var/tmp/reshape-kube-device-socket.lock")
+"""Held, by any worker, while a kubelet takes the socket for its own."""
 BRIDGE = f"rk{NUMBER}-bridge"
 BRIDGE_ADDRESS = f"10.87.{NUMBER}.1"
 API_PORT = 6443

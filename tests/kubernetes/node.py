@@ -11,8 +11,8 @@ lets runc work where even root may not lower that score; mounts below the state 
 
 from __future__ import annotations
 
+import fcntl
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +23,6 @@ from tests.kubernetes.running import Daemon, eventually, run
 
 START_S = 120.0
 IMPORT_S = 600.0
-DEVICE_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
-_device_socket = threading.Lock()
 STATUS_S = 2
 LEASE_S = 8
 """How often kubelet says that it lives; with NODE_SILENT_S of the control plane."""
@@ -92,10 +90,11 @@ def _start_kubelet(node: Node, *words: str | Path, groups: Sequence[Path]) -> No
 
     def bound() -> bool:
         kubelet.check()
-        return DEVICE_SOCKET.exists()
+        return layout.DEVICE_SOCKET.exists()
 
-    with _device_socket:
-        DEVICE_SOCKET.unlink(missing_ok=True)
+    with layout.DEVICE_SOCKET_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        layout.DEVICE_SOCKET.unlink(missing_ok=True)
         kubelet.start(*words, groups=groups)
         eventually(f"device socket of kubelet on {node.name}", bound, START_S)
 

@@ -10,6 +10,7 @@ cluster, where a new launcher finds it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import threading
@@ -329,8 +330,9 @@ class KubernetesLauncher:
 
     def _hosts(self) -> tuple[HostSeen, ...]:
         if self._monotonic_s() >= self._version_at_s:
-            self._version = self._cluster.version()
             self._version_at_s = self._monotonic_s() + VERSION_EVERY_S
+            with contextlib.suppress(KubernetesError):  # a proxy may refuse it; hosts matter more
+                self._version = self._cluster.version()
         nodes = self._nodes()
         others: dict[str, str] = {}
         if self._leases is not None:

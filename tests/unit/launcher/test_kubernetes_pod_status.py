@@ -272,6 +272,16 @@ def test_every_node_has_its_gpus_under_names_of_its_own(
     assert not set(first.gpus) & set(second.gpus)
 
 
+def test_a_server_that_does_not_tell_its_version_has_its_hosts_all_the_same(
+    cluster: FakeCluster, launcher: KubernetesLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> str:
+        raise KubernetesError("version", 403, "forbidden")
+
+    monkeypatch.setattr(cluster, "version", refused)
+    assert [host.name for host in asyncio.run(launcher.hosts())] == ["node1"]
+
+
 def test_only_nodes_with_the_labels_of_the_cluster_file_are_hosts(cluster: FakeCluster) -> None:
     settings = replace(SETTINGS, node_labels=(("pool", "blue"),))
     asyncio.run(KubernetesLauncher(cluster, settings, SimulatedDevices(2)).hosts())
