@@ -74,7 +74,7 @@ class Choices:
     """Numbers of GPUs that each job may use beside its own; None: powers of two."""
     parts: Parts = Parts.LEAVE_OUT
     cap: bool = False
-    """True: a job with more GPUs than ``largest`` does the same work on that number of GPUs."""
+    """True: a job with more GPUs than ``largest`` gets that number for the same GPU time."""
     skip_bad: bool = False
     """True: rows that cannot be read are left out."""
     default_unknown: bool = False
@@ -264,9 +264,9 @@ class _Converter:
     def _work(self, asked: float, length: float, kind: str, on: str) -> tuple[int, int, float]:
         """Return a job's GPUs, steps and GPU time. ``length``: seconds, or steps of the profile."""
         choices, in_steps = self.choices, self.columns.iterations is not None
-        number = math.ceil(asked)
-        gpu_s = asked * length * (self._seconds_per_step(kind, on, number) if in_steps else 1.0)
-        whole = number
+        number = whole = math.ceil(asked)
+        seconds = length * (self._seconds_per_step(kind, on, number) if in_steps else 1.0)
+        gpu_s = asked * seconds
         if asked != number:
             if choices.parts is Parts.LEAVE_OUT:
                 raise _Unfit("with a part of a GPU", gpu_s)
@@ -275,13 +275,12 @@ class _Converter:
             if not choices.cap:
                 what = f"with more than {choices.largest} GPUs (a job lives on one host)"
                 raise _Unfit(what, gpu_s)
-            self._count(f"more than {choices.largest} GPUs: {choices.largest}, for the same work")
+            largest = choices.largest
+            self._count(f"more than {largest} GPUs: {largest}, for the same GPU time")
             whole = choices.largest
-        steps = length
-        if not in_steps:
-            work_s = number * length if choices.parts is Parts.ROUND else gpu_s
-            steps = work_s / whole / self._seconds_per_step(kind, on, whole)
-        if steps > STEPS_MAX:
+        work_s = number * seconds if choices.parts is Parts.ROUND else gpu_s
+        steps = work_s / whole / self._seconds_per_step(kind, on, whole)
+        if steps >= STEPS_MAX + 0.5:
             raise _BadRow(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
         rounded = max(1, round(steps))
         return whole, rounded, rounded * whole * self._seconds_per_step(kind, on, whole)

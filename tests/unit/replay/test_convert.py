@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,6 +189,20 @@ def test_model_batch_and_iterations_stand_for_a_duration(folder: Path) -> None:
     assert found.jobs[1].gpu_s == pytest.approx(2000 * 2 * step_s)
 
 
+def test_iterations_of_a_part_or_of_too_many_gpus_become_steps_of_the_same_gpu_time(
+    folder: Path,
+) -> None:
+    text = f"at,gpus,model,iters\n0,0.5,{VGG},1000\n1,16,{VGG},1000\n"
+    columns = {"model": "model", "iterations": "iters"}
+    kept = with_head(folder, text, Choices(parts=Parts.KEEP, cap=True), **columns)
+    step_s = {gpus: BOOK.seconds_per_step(VGG, "V100", gpus) for gpus in (8, 16)}
+    capped = round(1000 * 16 * step_s[16] / (8 * step_s[8]))
+    assert [job.steps for job in kept.jobs] == [500, capped]
+    assert "more than 8 GPUs: 8, for the same GPU time (1 rows of the trace)" in kept.assumptions
+    rounded = with_head(folder, text, Choices(parts=Parts.ROUND, cap=True), **columns)
+    assert [job.steps for job in rounded.jobs] == [1000, capped], "as long as on whole GPUs"
+
+
 def test_a_model_without_a_profile_is_refused_or_drawn_as_asked(folder: Path) -> None:
     text = "at,gpus,seconds,model\n0,1,60,bert\n1,1,60,bert\n"
     columns = {"model": "model", "duration": "seconds"}
@@ -354,23 +369,27 @@ ROWS = st.lists(
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(ROWS, st.sampled_from(bundled().sets))
+@given(ROWS, st.sampled_from(bundled().sets), st.booleans())
 def test_converted_jobs_have_the_gpu_time_of_the_trace_within_half_a_step(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[float, float, float]],
     job_set: tuple[str, tuple[str, ...]],
+    in_iterations: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("trace") / "t.csv"
     path.write_text(HEAD + "".join(f"j{n},{a!r},{g!r},{s!r}\n" for n, (a, g, s) in enumerate(rows)))
     choices = Choices(job_set=job_set[0], parts=Parts.KEEP, cap=True)
-    found = convert([path], COLUMNS, bundled(), choices)
+    columns = replace(COLUMNS, duration=None, iterations="seconds") if in_iterations else COLUMNS
+    found = convert([path], columns, bundled(), choices)
     assert len(found.jobs) == len(rows)
     assert not found.left_out
     for job in found.jobs:
-        _, gpus, seconds = rows[int(job.name[1:])]
-        own = min(8, -(-gpus // 1))
-        step_gpu_s = own * BOOK.seconds_per_step(job.job_type, "V100", int(own))
-        trace_gpu_s = gpus * seconds
+        _, gpus, length = rows[int(job.name[1:])]
+        whole = math.ceil(gpus)
+        own = min(8, whole)
+        step_gpu_s = own * BOOK.seconds_per_step(job.job_type, "V100", own)
+        unit_s = BOOK.seconds_per_step(job.job_type, "V100", whole) if in_iterations else 1.0
+        trace_gpu_s = gpus * length * unit_s
         most = step_gpu_s if trace_gpu_s < step_gpu_s else step_gpu_s / 2 * (1 + 1e-9) + 1e-6
         assert abs(job.steps * step_gpu_s - trace_gpu_s) <= most
         assert own in job.optional_gpus

@@ -115,7 +115,9 @@ class ChoiceOptions:
     ] = 8
     cap: Annotated[
         bool,
-        typer.Option("--cap", help="Larger jobs do their work on --largest GPUs; else left out."),
+        typer.Option(
+            "--cap", help="Larger jobs get --largest GPUs for the same GPU time; else left out."
+        ),
     ] = False
     parts: Annotated[
         convert.Parts,
