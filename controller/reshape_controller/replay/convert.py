@@ -222,9 +222,8 @@ class _Converter:
         (submit, gpus, milli, duration, start, end, iterations,
          batch, model, gpu_type, sizes, user, priority, name) = cells
         # fmt: on
-        asked = self._number(gpus, "gpus")
-        if self.columns.milli is not None:
-            asked *= self._number(milli, "milli") / 1000.0
+        gpu_count = self._number(gpus, "gpus")
+        share = self._share(milli)
         submit_s = self._time(submit, "submit")
         key = name or f"job-{line:06d}"
         kind = self._kind(model, key)
@@ -234,11 +233,11 @@ class _Converter:
         else:
             length = self._number(iterations, "iterations") * self._batches(kind, batch)
         try:
-            if asked <= 0.0:
+            if gpu_count <= 0.0 or share <= 0.0:
                 raise _Unfit("without a GPU")
             if length <= 0.0:
                 raise _Unfit("without a length")
-            number, steps, gpu_s = self._work(asked, length, kind, on)
+            number, steps, gpu_s = self._work(gpu_count, share, length, kind, on)
             if submit_s is None:
                 raise _Unfit("without a submission", gpu_s)
         except _Unfit as error:
@@ -261,13 +260,16 @@ class _Converter:
         before, name = max((before, name) for name, before in self.files if before < line)
         return f"line {line - before} of {name}" if len(self.files) > 1 else f"line {line}"
 
-    def _work(self, asked: float, length: float, kind: str, on: str) -> tuple[int, int, float]:
-        """Return a job's GPUs, steps and GPU time. ``length``: seconds, or steps of the profile."""
+    def _work(
+        self, gpu_count: float, share: float, length: float, kind: str, on: str
+    ) -> tuple[int, int, float]:
+        """Return a job's GPUs, steps and GPU time. ``share``: of each GPU; ``length``: seconds, or
+        steps of the profile."""
         choices, in_steps = self.choices, self.columns.iterations is not None
-        number = whole = math.ceil(asked)
+        number = whole = math.ceil(gpu_count)
         seconds = length * (self._seconds_per_step(kind, on, number) if in_steps else 1.0)
-        gpu_s = asked * seconds
-        if asked != number:
+        gpu_s = gpu_count * share * seconds
+        if gpu_count != number or share != 1.0:
             if choices.parts is Parts.LEAVE_OUT:
                 raise _Unfit("with a part of a GPU", gpu_s)
             self._count(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
@@ -309,6 +311,16 @@ class _Converter:
             what = f"{getattr(self.columns, column)} is {text!r}, and must be a number"
             raise _BadRow(what)
         return value
+
+    def _share(self, milli: str) -> float:
+        """Return the share of each GPU that a job uses; a missing cell is a whole GPU."""
+        if self.columns.milli is None or _is_missing(milli):
+            return 1.0
+        value = self._number(milli, "milli")
+        if not 0.0 <= value <= 1000.0:
+            what = f"{self.columns.milli} is {milli!r}, and must be thousandths of each GPU"
+            raise _BadRow(f"{what}, from 0 to 1000")
+        return value / 1000.0
 
     def _time(self, text: str, column: str) -> float | None:
         """Return the time in a cell; None if it is missing."""

@@ -243,6 +243,27 @@ def test_parts_of_gpus_are_left_out_rounded_or_kept_as_asked(folder: Path) -> No
     assert part.gpu_s == pytest.approx(2000, abs=2)
 
 
+def test_a_missing_part_is_a_whole_gpu_and_parts_of_several_gpus_are_parts(folder: Path) -> None:
+    text = "at,gpus,milli,seconds\n0,8,,600\n1,2,500,8000\n"
+    columns = {"milli": "milli", "duration": "seconds"}
+    left = with_head(folder, text, **columns)
+    assert [job.gpu_s for job in left.jobs] == [pytest.approx(8 * 600, abs=8)]
+    assert summed(left.left_out) == [("with a part of a GPU", 1, 8000.0)]
+    for parts, gpu_s in ((Parts.KEEP, 8000), (Parts.ROUND, 16000)):
+        found = with_head(folder, text, Choices(parts=parts, sizes=()), **columns)
+        assert found.jobs[1].optional_gpus == (2,), "as many GPUs as the job had parts of"
+        assert found.jobs[1].gpu_s == pytest.approx(gpu_s, abs=4)
+        assert any(line.startswith("parts of GPUs: whole ones") for line in found.assumptions)
+
+
+@pytest.mark.parametrize("milli", ["2000", "-1"])
+def test_thousandths_of_more_than_a_gpu_are_a_bad_row(folder: Path, milli: str) -> None:
+    text = f"at,gpus,milli,seconds\n0,2,{milli},600\n"
+    what = f"line 2: milli is '{milli}', and must be thousandths of each GPU, from 0 to 1000"
+    with pytest.raises(BadRowsError, match=what):
+        with_head(folder, text, milli="milli", duration="seconds")
+
+
 def test_jobs_above_the_largest_size_do_the_same_work_on_it_if_that_is_asked_for(
     folder: Path,
 ) -> None:
