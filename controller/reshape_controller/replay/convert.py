@@ -225,6 +225,9 @@ class _Converter:
         gpu_count = self._number(gpus, "gpus")
         share = self._share(milli)
         submit_s = self._time(submit, "submit")
+        if gpu_count <= 0.0 or share <= 0.0:
+            self.left_out.append(LeftOut(submit_s, "without a GPU", 0.0))
+            return
         key = name or f"job-{line:06d}"
         kind = self._kind(model, key)
         on = self._gpu_type(gpu_type, kind) if gpu_type else self.choices.gpu_type
@@ -233,8 +236,6 @@ class _Converter:
         else:
             length = self._number(iterations, "iterations") * self._batches(kind, batch)
         try:
-            if gpu_count <= 0.0 or share <= 0.0:
-                raise _Unfit("without a GPU")
             if length <= 0.0:
                 raise _Unfit("without a length")
             number, steps, gpu_s = self._work(gpu_count, share, length, kind, on)
@@ -374,19 +375,27 @@ class _Converter:
         return self.book.batches(kind, int(samples))
 
     def _kind(self, model: str, key: str) -> str:
-        """Return a job's type: by its model, or drawn from the job set by its name."""
+        """Return a job's type: by its model, or drawn from the job set by the job's name."""
         if self.columns.model is None:
-            return self.types[int(uniform(0, "type", key) * len(self.types))]
+            return self._draw(key)
         found = self.kinds.get(model)
         if found is None:
             found = self.kinds[model] = self.choices.names.get(model, model)
         if self.book.of(found) is not None:
             return found
+        missing = _is_missing(model)
         if not self.choices.default_unknown:
-            what = f"{self.columns.model} is {model!r}, and no profile is called {found!r}"
+            what = f"{self.columns.model} is {model!r}"
+            if missing:
+                raise _BadRow(f"{what}, no model; write one, or give --default-unknown")
+            what = f"{what}, and no profile is called {found!r}"
             raise _BadRow(f"{what}; name one by --map {model}=JOB_TYPE")
-        self._count(f"models without a profile: a type of job set {self.choices.job_set}")
-        return self.types[int(uniform(0, "type", model) * len(self.types))]
+        rows = "rows without a model" if missing else "models without a profile"
+        self._count(f"{rows}: a type of job set {self.choices.job_set}")
+        return self._draw(key if missing else model)
+
+    def _draw(self, key: str) -> str:
+        return self.types[int(uniform(0, "type", key) * len(self.types))]
 
     def _gpu_type(self, text: str, kind: str) -> str:
         """Return the GPU type on which a job ran."""

@@ -218,6 +218,25 @@ def test_a_model_without_a_profile_is_refused_or_drawn_as_asked(folder: Path) ->
     )
 
 
+def test_a_row_without_a_gpu_needs_neither_a_model_nor_a_length(folder: Path) -> None:
+    text = "at,gpus,seconds,model\n" + f"0,1,60,{VGG}\n1,0,x,\n2,0,60,bert\n"
+    found = with_head(folder, text, model="model", duration="seconds")
+    assert [job.job_type for job in found.jobs] == [VGG]
+    assert counts(found) == {"without a GPU": 2}
+
+
+def test_a_missing_model_is_refused_or_drawn_by_the_jobs_name(folder: Path) -> None:
+    text = "at,gpus,seconds,model\n" + "".join(f"{n},1,60,\n" for n in range(20))
+    columns = {"model": "model", "duration": "seconds"}
+    with pytest.raises(BadRowsError, match="line 2: model is '', no model; write one, or give"):
+        with_head(folder, text, **columns)
+    found = with_head(folder, text, Choices(default_unknown=True), **columns)
+    by_name = with_head(folder, text, duration="seconds")
+    assert [job.job_type for job in found.jobs] == [job.job_type for job in by_name.jobs]
+    assert len({job.job_type for job in found.jobs}) > 1
+    assert "rows without a model: a type of job set one (20 rows of the trace)" in found.assumptions
+
+
 def test_a_gpu_type_without_speeds_is_refused_or_the_default_as_asked(folder: Path) -> None:
     text = "at,gpus,seconds,gpu\n0,1,6000,P100\n1,1,6000,T4\n2,1,6000,\n"
     columns = {"gpu_type": "gpu", "duration": "seconds"}

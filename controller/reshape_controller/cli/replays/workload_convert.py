@@ -107,7 +107,8 @@ class ChoiceOptions:
         bool,
         typer.Option(
             "--default-unknown",
-            help="Models without a profile get a type of --job-set, GPU types --gpu-type.",
+            help="Models without a profile, and rows without a model, get a type of --job-set; GPU"
+            " types get --gpu-type.",
         ),
     ] = False
     largest: Annotated[
