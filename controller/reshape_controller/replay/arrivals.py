@@ -23,9 +23,12 @@ def window(
     """Return the jobs that are submitted from ``start`` on and before ``end``, and the number of
     rows outside.
 
-    Raises ReplayError without a job in the window.
+    The first submission is that of all rows, also of those that are left out: so a window does not
+    move with the options that leave rows out. Raises ReplayError without a job in the window.
     """
-    first_s, last_s = found.jobs[0].submit_s, found.jobs[-1].submit_s
+    times = [job.submit_s for job in found.jobs]
+    times += [row.submit_s for row in found.left_out if row.submit_s is not None]
+    first_s, last_s = min(times), max(times)
 
     def clock_s(bound: Bound | None, default_s: float) -> float:
         if bound is None:

@@ -390,6 +390,14 @@ def test_a_window_has_the_jobs_that_are_submitted_in_it(folder: Path) -> None:
         window(whole, Bound(9000.0, True))
 
 
+def test_a_window_counts_from_the_first_row_whether_or_not_it_becomes_a_job(folder: Path) -> None:
+    rows = "a,100,0.5,60\nb,,1,60\nc,160,1,60\nd,230,1,60\n"
+    for parts in Parts:
+        whole = converted(folder, rows, Choices(parts=parts))
+        found, _ = window(whole, Bound(60.0, True), Bound(120.0, True))
+        assert [job.name for job in found.jobs] == ["c"], parts
+
+
 def test_the_load_is_gpu_time_over_that_of_the_cluster_between_submissions(folder: Path) -> None:
     found = converted(folder, "a,0,2,600\nb,1000,1,800\n")
     assert load(found.jobs, 4) == pytest.approx(2000 / 4000, rel=0.01)
