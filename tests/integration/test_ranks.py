@@ -246,9 +246,9 @@ def test_a_rank_that_has_passed_the_target_moves_it(tmp_path: Path) -> None:
         rank.take_part(10)
     group = Group(page, [])
     group.ask()
-    page.park(0, 11)  # rank 1 has read the page, and has not yet written that it goes on
     group.advance(0.0)
     assert page.target == 11
+    page.park(0, 11)  # rank 1 has read the page, and has not yet written that it goes on
     page.begin(1, 12)
     group.advance(0.0)
     assert (page.target, page.committed) == (12, 0)
@@ -259,6 +259,67 @@ def test_a_rank_that_has_passed_the_target_moves_it(tmp_path: Path) -> None:
         group.advance(0.0)
     assert page.committed == 12
     assert all(rank.stops_after(12) for rank in ranks)
+
+
+def test_a_stop_commits_at_a_boundary_of_several_steps(tmp_path: Path) -> None:
+    page = Page.create(tmp_path / "page", 2)
+    for rank in range(2):
+        page.begin(rank, 9)  # eight steps are done, and the boundary before counted four
+    group = Group(page, [])
+    group.ask()
+    group.advance(0.0)
+    page.park(0, 12)
+    group.advance(0.0)
+    assert (page.target, page.committed) == (9, 0)
+    page.park(1, 12)
+    group.advance(0.0)
+    assert (page.target, page.committed) == (12, 12)
+    assert all(RankBoundary(page, rank).stops_after(12) for rank in range(2))
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_nothing_is_committed_while_a_rank_is_not_parked(tmp_path: Path, late: int) -> None:
+    page = Page.create(tmp_path / "page", 3)
+    for rank in range(3):
+        page.begin(rank, 11)
+    group = Group(page, [])
+    group.ask()
+    group.advance(0.0)
+    for rank in {0, 1, 2} - {late}:
+        page.park(rank, 11)
+    group.advance(0.0)
+    group.advance(0.0)  # twice: the first could only have raised the target
+    assert (page.target, page.committed) == (11, 0)
+    page.begin(late, 12)  # it had read the page before the target was written
+    group.advance(0.0)
+    assert (page.target, page.committed) == (12, 0)
+
+
+def test_a_request_that_follows_a_withdrawn_one_waits_for_ranks_that_are_still_parked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    withdrawn = tmp_path / "keep-running"
+    monkeypatch.setenv("RESHAPE_KEEP_RUNNING", str(withdrawn))
+    page = Page.create(tmp_path / "page", 2)
+    for rank in range(2):
+        page.begin(rank, 12)
+    group = Group(page, [])
+    group.ask()
+    group.advance(0.0)
+    page.park(0, 12)
+    withdrawn.touch()
+    group.advance(0.0)
+    assert (page.target, page.committed) == (0, 0)
+    withdrawn.unlink()
+    group.ask()
+    group.advance(0.0)
+    page.park(1, 12)
+    group.advance(0.0)
+    assert (page.target, page.committed) == (0, 0), "rank 0 goes on as soon as it runs"
+    page.begin(1, 13)
+    assert not RankBoundary(page, 0).stops_after(12)
+    group.advance(0.0)
+    assert (page.target, page.committed) == (13, 0)
 
 
 def test_a_stop_at_any_moment_neither_hangs_nor_loses_a_step(

@@ -102,6 +102,7 @@ class Group:
         """Bring all ranks to the same boundary."""
         page, ranks = self._page, range(self._page.ranks)
         begun = [page.begun(rank) for rank in ranks]
+        stops = {page.parked(rank) for rank in ranks}
         if page.target == page.committed != 0:
             if page.failed != page.committed:
                 return  # rank 0 saves
@@ -110,10 +111,13 @@ class Group:
             page.target, self._asked = 0, False
         elif not all(begun) or now_s < self._retry_at_s:
             return
+        elif page.target == 0 and any(stops):
+            return  # a rank has not yet written that it goes on after the request before
         elif page.target < max(begun):
             page.target = max(begun)  # none has begun a later step, or a rank has passed
-        elif all(page.parked(rank) == page.target for rank in ranks):
-            page.committed = page.target
+        elif len(stops) == 1 and (step := stops.pop()) >= page.target:
+            page.target = step  # later than the target if a boundary counts several steps
+            page.committed = step
 
     def _ended(self) -> int | None:
         """Return the exit code of the group if a rank has ended in a way that ends it."""
