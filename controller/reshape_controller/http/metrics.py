@@ -18,10 +18,11 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from reshape_controller.core.model import Gpu, GpuState, Job, JobState
+from reshape_controller.core.model import Gpu, GpuState, HostId, Job, JobState
 from reshape_controller.http.figures import Reasons, counter, gauge, histogram
 from reshape_controller.http.openapi import version
 from reshape_controller.http.timeline import Totals
+from reshape_controller.http.usage import Use
 from reshape_controller.store.protocol import Store, StoreError
 
 _LATENCY_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0)
@@ -102,6 +103,8 @@ class Metrics:
         registry.register(self._families)
         prometheus.ProcessCollector(registry=registry)
         self._reasons = Reasons()
+        self._gpu_s: dict[tuple[HostId, Use], float] = {}
+        """GPU-seconds by host and use, as the last scrape showed them."""
 
     def request(
         self, handler: str, method: str | None, route: str, status: int, seconds: float
@@ -131,12 +134,23 @@ class Metrics:
         self._figures_seq.set(present.totals.seq if present.totals is not None else 0)
         self._families.families = [
             *(_info(present.holders) if present.holders is not None else ()),
-            *(_gpu_seconds(present.totals, present.now_s) if present.totals is not None else ()),
+            *(self._gpu_seconds(present.totals, present.now_s) if present.totals else ()),
         ]
         text = prometheus.generate_latest(self._registry)
         if present.totals is not None:
             text += prometheus.generate_latest(present.totals.figures.registry)
         return text
+
+    def _gpu_seconds(self, totals: Totals, now_s: float) -> Iterator[Metric]:
+        # A record's time is the start of its round. A scrape before the end of its append has
+        # gone on with the use before it, for longer than the record then allows.
+        for key, gpu_s in totals.usage.of_hosts(now_s).items():
+            self._gpu_s[key] = max(self._gpu_s.get(key, 0.0), gpu_s)
+        text = "Time of all GPUs of a host, by what they did"
+        family = CounterMetricFamily("reshape_gpu_seconds", text, labels=("host", "phase"))
+        for (host, use), gpu_s in self._gpu_s.items():
+            family.add_metric((host, use.value), gpu_s)
+        yield family
 
     async def _read(self, store: Store) -> None:
         # At the same time: one after another they take longer than a scrape if the store is slow.
@@ -158,15 +172,4 @@ def _info(holders: tuple[tuple[Gpu, str, Job | None], ...]) -> Iterator[Metric]:
     for gpu, gpu_type, job in holders:
         names = (job.id, job.spec.name, job.spec.user) if job is not None else ("", "", "")
         family.add_metric((gpu.id, gpu.host, str(gpu.index), gpu_type, *names), 1)
-    yield family
-
-
-def _gpu_seconds(totals: Totals, now_s: float) -> Iterator[Metric]:
-    family = CounterMetricFamily(
-        "reshape_gpu_seconds",
-        "Time of all GPUs of a host, by what they did",
-        labels=("host", "phase"),
-    )
-    for (host, use), gpu_s in totals.usage.of_hosts(now_s).items():
-        family.add_metric((host, use.value), gpu_s)
     yield family

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
+from reshape_controller.core.record import LogRecord
 from reshape_controller.http import figures
 from reshape_controller.http.figures import LogFigures, Reasons
 from reshape_controller.http.timeline import TimelineReader
@@ -130,6 +131,36 @@ def test_the_gpu_seconds_of_a_host_are_its_gpus_times_the_time(tmp_path: Path) -
         for key, value in before.items():
             if key[0] == "reshape_gpu_seconds_total":
                 assert after[key] >= value, key
+
+    run(tmp_path, test)
+
+
+def test_no_counter_falls_after_a_scrape_during_an_append_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, may_append = asyncio.Event(), asyncio.Event()
+    append = SqliteStore.append
+
+    async def slow(self: SqliteStore, record: LogRecord) -> None:
+        waits.set()
+        await may_append.wait()
+        await append(self, record)
+
+    async def test(it: Api) -> None:
+        second = await reshape(it)
+        monkeypatch.setattr(SqliteStore, "append", slow)
+        it.launcher.job(second).finish()
+        await waits.wait()
+        await asyncio.sleep(0.3)
+        before = await scrape(it)
+        may_append.set()
+        await it.reaches("second", "completed")
+        async with asyncio.timeout(10):
+            while total(after := await scrape(it), "reshape_gpus", state="idle") < 2:
+                await asyncio.sleep(0.02)
+        shown = {key: value for key, value in before.items() if key[0].endswith("_total")}
+        assert total(shown, "reshape_gpu_seconds_total", phase="trained") > 4 * 0.3
+        assert {key: value for key, value in shown.items() if after.get(key, -1.0) < value} == {}
 
     run(tmp_path, test)
 
