@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -21,6 +21,7 @@ from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import NO_ROUTE, Metrics
+from reshape_controller.http.streams import Streams
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.control import Control
@@ -78,6 +79,7 @@ class Context:
     """What holds the processes of attempts that start now."""
     peers: frozenset[str] | None = None
     """Addresses that may connect; None: all."""
+    streams: Streams = field(default_factory=Streams)
 
 
 class Gate(tornado.web.RequestHandler):

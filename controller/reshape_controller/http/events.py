@@ -1,7 +1,8 @@
 """GET /v1/events: the records of the log as server-sent events, as they come.
 
 Does: sends what each record changed, with the record's number as the event's id, so that a reader
-goes on after the last one that it has. Never: sends a record before the tables show it.
+goes on after the last one that it has; closes the connection of a reader that takes nothing.
+Never: sends a record before the tables show it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
+from tornado.http1connection import HTTP1Connection
 from tornado.iostream import StreamClosedError
 
 from reshape_controller.access.rights import Right, Verdict, lists_all
@@ -22,7 +24,11 @@ from reshape_controller.store.protocol import StoreError
 from reshape_gpu.values import EventView
 
 POLL_S = 0.25
-"""Pause between two looks at the log; the token is checked as often."""
+"""Pause between two looks at the log."""
+AUTHORIZE_S = 1.0
+"""Least time between two checks of the token."""
+FLUSH_S = 10.0
+"""Longest time for which a client may take nothing of what was sent."""
 HEARTBEAT_S = 15.0
 """A comment is sent after so long without an event: a proxy then keeps the connection."""
 OPEN_MAX_S = 86400.0
@@ -50,41 +56,53 @@ class Events(Handler):
     """GET: ``ready`` or ``reset`` first, then a ``record`` for each record."""
 
     _is_closed = False
+    _authorize_at_s = 0.0
 
     def on_connection_close(self) -> None:
         self._is_closed = True
 
     async def get(self) -> None:
         open_s = self.number("wait_s", OPEN_MAX_S, 0.0, OPEN_MAX_S)
-        control = self.context.control
         asked = self._asked()
-        seq = control.shown_seq() if asked is None else asked
-        self.set_header("Content-Type", "text/event-stream; charset=utf-8")
-        self.set_header("X-Accel-Buffering", "no")  # of nginx: send each event at once
-        until_s, beat_s = time.monotonic() + open_s, time.monotonic() + HEARTBEAT_S
-        try:
-            await self._send("ready", seq, Position(seq))
-            while not self._is_closed:
-                shown = control.shown_seq()
-                if shown != seq:
-                    seq = await self._send_after(seq, shown)
-                    beat_s = time.monotonic() + HEARTBEAT_S
-                elif time.monotonic() >= beat_s:
-                    self.write(": still here\n\n")
-                    await self.flush()
-                    beat_s = time.monotonic() + HEARTBEAT_S
-                if time.monotonic() >= until_s:
-                    break
-                await asyncio.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
-                self.authorize()
-        except StreamClosedError:
-            return
-        except asyncio.CancelledError:  # the daemon stops; no error can follow what was sent
+        with self.context.streams.open(self.identity.name):
+            self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.set_header("X-Accel-Buffering", "no")  # of nginx: send each event at once
+            self._authorize_at_s = time.monotonic() + AUTHORIZE_S
+            try:
+                seq = self.context.control.shown_seq() if asked is None else asked
+                await self._follow(seq, time.monotonic() + open_s)
+            except StreamClosedError:
+                return
+            except asyncio.CancelledError:  # the daemon stops; no error can follow what was sent
+                self.finish()
+                raise
+            except ApiError:  # the token was revoked; the next request says so
+                pass
             self.finish()
-            raise
-        except ApiError:  # the token was revoked; the next request says so
-            pass
-        self.finish()
+
+    async def _follow(self, seq: int, until_s: float) -> None:
+        """Send the records after ``seq`` as they come. Raises StreamClosedError, ApiError."""
+        beat_s = time.monotonic() + HEARTBEAT_S
+        await self._send("ready", seq, Position(seq))
+        while not self._is_closed:
+            shown = self.context.control.shown_seq()
+            if shown != seq:
+                seq = await self._send_after(seq, shown)
+                beat_s = time.monotonic() + HEARTBEAT_S
+            elif time.monotonic() >= beat_s:
+                self.write(": still here\n\n")
+                await self._flush()
+                beat_s = time.monotonic() + HEARTBEAT_S
+            if time.monotonic() >= until_s:
+                break
+            await asyncio.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
+            self._authorize_now_and_then()
+
+    def _authorize_now_and_then(self) -> None:
+        """Check the token if the last check was a while ago. Raises ApiError."""
+        if time.monotonic() >= self._authorize_at_s:
+            self.authorize()
+            self._authorize_at_s = time.monotonic() + AUTHORIZE_S
 
     def _asked(self) -> int | None:
         """The record after which the reader goes on; None: after the newest. Raises ApiError."""
@@ -112,11 +130,23 @@ class Events(Handler):
             event = self._visible(change)
             if event.history or event.jobs:
                 await self._send("record", change.seq, event)
+            self._authorize_now_and_then()
         return shown
 
     async def _send(self, kind: str, seq: int, value: object) -> None:
         self.write(f"id: {seq}\nevent: {kind}\ndata: {to_json(value)}\n\n")
-        await self.flush()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        """Send what was written, or close the connection. Raises StreamClosedError."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await self.flush()
+        except TimeoutError:
+            connection = self.request.connection
+            assert isinstance(connection, HTTP1Connection)
+            connection.stream.close()
+            raise StreamClosedError from None
 
     def _visible(self, change: Change) -> RecordEvent:
         """What the author of the request may see of a change: texts of own jobs alone."""

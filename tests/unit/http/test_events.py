@@ -17,7 +17,9 @@ import pytest
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
+from reshape_controller.http import events as module
 from reshape_controller.http import feed
+from reshape_controller.http import streams as bounds
 from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, api
 
 ROLES = {"ada": Role.USER, "bob": Role.USER, "vera": Role.VIEWER}
@@ -197,6 +199,84 @@ def test_a_revoked_token_ends_the_stream(tmp_path: Path) -> None:
         assert (await waiting).code == 200
         assert time.monotonic() - begin_s < 5
         assert (await it.ask("GET", "/v1/events", token="ada")).code == 401
+
+    run(tmp_path, test, shared(file))
+
+
+def streams(it: Api) -> int:
+    """Number of event streams that are open."""
+    return it.context.streams._counts.total()
+
+
+async def become(it: Api, count: int) -> None:
+    """Wait until so many event streams are open."""
+    async with asyncio.timeout(DEADLINE_S):
+        while streams(it) != count:
+            await asyncio.sleep(0.02)
+
+
+def test_no_identity_and_no_crowd_opens_more_streams_than_the_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "IDENTITY_STREAMS_MAX", 2)
+    monkeypatch.setattr(bounds, "STREAMS_MAX", 3)
+
+    async def test(it: Api) -> None:
+        stream = "/v1/events?wait_s=2"
+        tokens = ("ada", "ada", "bob")
+        waiting = [asyncio.create_task(it.ask("GET", stream, token=name)) for name in tokens]
+        await become(it, 3)
+        for name, what in (("ada", "ada has 2 event streams"), ("vera", "3 event streams are")):
+            refused = await it.ask("GET", "/v1/events?wait_s=0", token=name)
+            assert (refused.code, refused.json["code"]) == (429, "too-many-streams")
+            assert what in refused.json["message"]
+            assert refused.json["path"]
+            assert refused.json["hint"]
+        assert (await it.get("/v1/jobs")).code == 200
+        assert [(await each).code for each in waiting] == [200] * 3
+        assert (await it.ask("GET", "/v1/events?wait_s=0", token="ada")).code == 200
+        assert streams(it) == 0
+
+    run(tmp_path, test, shared([]))
+
+
+def test_a_client_that_reads_nothing_loses_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FLUSH_S", 0.2)
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(module, "POLL_S", 0.0)
+    write = module.Events.write
+    monkeypatch.setattr(module.Events, "write", lambda self, text: write(self, text * 100_000))
+
+    async def test(it: Api) -> None:
+        with closing(socket.create_connection(("127.0.0.1", it.port))) as client:
+            host = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+            client.sendall(f"GET /v1/events HTTP/1.1\r\n{host}\r\n".encode())
+            await become(it, 1)
+            await become(it, 0)
+
+    run(tmp_path, test)
+
+
+def test_a_revoked_token_ends_a_stream_in_the_middle_of_old_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AUTHORIZE_S", 0.0)
+    file: list[TokenFile] = []
+    send = module.Events._send
+
+    async def revoke(self: module.Events, kind: str, seq: int, value: object) -> None:
+        await send(self, kind, seq, value)
+        if kind == "record":
+            file[0] = file[0].revoked("ada")
+
+    monkeypatch.setattr(module.Events, "_send", revoke)
+
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", RECORD)
+        await it.reaches("job", "running")
+        assert [event.kind for event in await events(it, 0, "ada")] == ["ready", "record"]
 
     run(tmp_path, test, shared(file))
 
