@@ -47,18 +47,14 @@ class Identities:
 
         The newest token of a name counts, also an expired or revoked one.
         """
-        found = self._named()
-        if found is None:
-            what = "the file of tokens cannot be read, so the uids of jobs are not known"
-            raise TokenFileError(what, "see the daemon's log")
-        newest = found.newest.values()
+        newest = self._readable("the uids of jobs are").newest.values()
         known = {token.name: token.uid for token in newest if token.uid is not None}
         operators = (token.name for token in newest if token.role is Role.OPERATOR)
         return Uids(known, frozenset({OPERATOR.name, *operators}))
 
     def of_insert(self, claim: str, owner: str = "") -> Identity | None:
         """The identity of a request that was written into the store; None: its owner has no valid
-        token.
+        token. Raises TokenFileError if that is not known now.
 
         ``claim``: the user that it names. ``owner``: the user whose own inbox it was in, else
         empty. Until a user gets a token, the operator is the only person.
@@ -73,9 +69,16 @@ class Identities:
     def _by_name(self, name: str) -> Identity | None:
         if name == OPERATOR.name:
             return OPERATOR
-        now_s = self._now_s()
-        valid = (t for t in self._tokens() if t.name == name and t.valid_at(now_s))
+        now_s, tokens = self._now_s(), self._readable(f"the token of {name} is").tokens
+        valid = (t for t in tokens if t.name == name and t.valid_at(now_s))
         return next((token.identity for token in valid), None)
+
+    def _readable(self, subject: str) -> TokenFile:
+        found = self._named()
+        if found is None:
+            what = f"the file of tokens cannot be read, so {subject} not known"
+            raise TokenFileError(what, "see the daemon's log")
+        return found
 
     def _tokens(self) -> tuple[NamedToken, ...]:
         found = self._named()

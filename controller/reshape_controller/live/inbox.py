@@ -17,6 +17,7 @@ from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Role
 from reshape_controller.access.rights import Right, Verdict, decide, refusal
 from reshape_controller.access.submission import Denied, owned
+from reshape_controller.access.token_file import TokenFileError
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError, UnknownJob
 from reshape_controller.core.model import FieldError, JobId, JobSpec
@@ -102,6 +103,9 @@ async def _take(
             else:
                 await loop.store.acknowledge((item.id,))
         await _commit(loop, admission, entries)
+    except TokenFileError:
+        await _commit(loop, admission, entries)  # these wait for no token
+        raise
     finally:
         _release_names(admission, entries)
 
@@ -109,7 +113,7 @@ async def _take(
 async def _entry(
     loop: Loop, admission: Admission, identities: Identities, item: InboxItem
 ) -> _Submission:
-    """Parse and admit a submitted record. Raises StoreError, NotReady."""
+    """Parse and admit a submitted record. Raises StoreError, NotReady, TokenFileError."""
     try:
         spec = _owned(from_json(item.body, looks=_looks(identities, item)), identities, item.owner)
         job = job_id(spec.name, item.id)
@@ -192,10 +196,13 @@ async def _is_in_log(loop: Loop, job: JobId) -> bool:
 
 
 async def _refusal(control: Control, identities: Identities, item: InboxItem) -> str:
-    """Carry out a request; return why it was refused, or nothing. Raises StoreError, NotReady."""
+    """Carry out a request; return why it was refused, or nothing.
+
+    Raises StoreError, NotReady and TokenFileError: the request stays in the inbox.
+    """
     try:
         await _carry_out(control, identities, item)
-    except (StoreError, NotReady):
+    except (StoreError, NotReady, TokenFileError):
         raise
     except Conflict as error:
         # A repeated request, or one whose acknowledgement was lost, has its effect already.
@@ -226,7 +233,10 @@ _RIGHTS = {
 async def _authorized(
     control: Control, identities: Identities, item: InboxItem, claim: str, job: str
 ) -> str:
-    """Return the author of a request, for the history. Raises RequestForbidden, UnknownJob."""
+    """Return the author of a request, for the history.
+
+    Raises RequestForbidden, UnknownJob, TokenFileError.
+    """
     identity, right = identities.of_insert(claim, item.owner), _RIGHTS[_kind(item.kind)]
     if identity is None:
         raise RequestForbidden(_no_token(item.owner))

@@ -102,6 +102,9 @@ def test_an_insert_belongs_to_the_operator_until_a_user_has_a_token() -> None:
     assert damaged.of_insert("ada") == unverified("ada")
     with pytest.raises(TokenFileError, match="cannot be read"):
         damaged.uids()
+    with pytest.raises(TokenFileError, match="so the token of ada is not known"):
+        damaged.of_insert("ada", "ada")
+    assert damaged.of_insert("ada", "operator") is OPERATOR
 
 
 def test_an_insert_of_a_users_own_inbox_is_theirs_while_their_token_is_valid() -> None:

@@ -34,10 +34,11 @@ class Noting(SqliteStore):
     """A store that notes why requests are refused, and says in whose inbox they were."""
 
     refusals: list[str]
-    owner: str = ""
+    owners: dict[str, str]
 
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
-        return tuple(replace(item, owner=self.owner) for item in await super().requests(limit))
+        items = await super().requests(limit)
+        return tuple(replace(item, owner=self.owners.get(item.id, "")) for item in items)
 
     async def refuse(self, item: str, text: str) -> None:
         self.refusals.append(text)
@@ -57,11 +58,15 @@ class Inbox:
         ``owner``: user whose own inbox it is in.
         """
         self._number += 1
-        self.store.refusals, self.store.owner = [], owner
-        await self.store.put_request(InboxItem(f"r{self._number}", kind, json.dumps(body)))
+        self.store.refusals = []
+        await self.insert(f"r{self._number}", kind, body, owner)
         while await self.store.requests(1):
             await asyncio.sleep(0.01)
         return " ".join(self.store.refusals)
+
+    async def insert(self, item: str, kind: str, body: dict[str, object], owner: str) -> None:
+        self.store.owners[item] = owner
+        await self.store.put_request(InboxItem(item, kind, json.dumps(body)))
 
     async def job(self, key: str) -> JobRow:
         row = await self.store.job(key)
@@ -72,6 +77,7 @@ class Inbox:
 @contextlib.asynccontextmanager
 async def inbox_of(folder: Path, identities: Identities) -> AsyncIterator[Inbox]:
     store, nothing = Noting(folder / "store.db"), Nothing()
+    store.refusals, store.owners = [], {}
     await store.open()
     loop = Loop(store, Settings(nothing), WallClock())
     admission = Admission(lambda: loop.engine.state)
@@ -202,6 +208,45 @@ def test_an_own_inbox_without_a_valid_token_is_refused(
             assert row.errors[0][1] == "ada has no valid token"
             assert "no valid token" in await it.put("cancel", {"job": it.ada_job}, "ada")
             assert (await it.job(it.ada_job)).state is JobState.SUBMITTED
+
+    asyncio.run(scenario())
+
+
+def test_an_own_inbox_waits_while_the_file_of_tokens_cannot_be_read(tmp_path: Path) -> None:
+    file: TokenFile | None = None
+    cancel: dict[str, object] = {"job": "adas"}
+    drain: dict[str, object] = {"host": "local"}
+
+    async def scenario(kind: str, body: dict[str, object], owner: str) -> str:
+        nonlocal file
+        file = None
+        folder = tmp_path / f"{kind}-{owner}"
+        folder.mkdir(mode=0o700)
+        known = Identities(lambda: "x", lambda: file, inserts=None if owner else "ada")
+        async with inbox_of(folder, known) as it:
+            answer = asyncio.create_task(it.put(kind, body, owner))
+            await asyncio.sleep(0.2)
+            assert not answer.done(), "it is answered once the token is known"
+            assert it.store.refusals == []
+            file = TokenFile((ADA,))
+            return await answer
+
+    for owner in ("ada", ""):
+        assert asyncio.run(scenario("cancel", cancel, owner)) == ""
+        assert asyncio.run(scenario("submit", RECORD, owner)) == ""
+        assert "which may not do this" in asyncio.run(scenario("drain", drain, owner))
+
+
+def test_a_record_before_one_that_waits_for_its_token_is_taken(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        unreadable = Identities(lambda: "x", lambda: None, inserts="operator")
+        async with inbox_of(tmp_path, unreadable) as it:
+            await it.insert("r1", "submit", RECORD, "")
+            await it.insert("r2", "submit", {**RECORD, "name": "own"}, "ada")
+            while len(items := await it.store.requests(9)) == 2:
+                await asyncio.sleep(0.01)
+            assert [item.id for item in items] == ["r2"]
+            assert (await it.job("job")).state is JobState.SUBMITTED
 
     asyncio.run(scenario())
 
