@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from reshape_gpu import values
+from reshape_gpu.errors import SettingError
 from reshape_gpu.values import JobView
 
 T_co = TypeVar("T_co", covariant=True)
@@ -67,6 +68,10 @@ def jobs(
 
 
 def submit(record: Mapping[str, object], key: str | None = None) -> Request[JobView]:
+    """``key``: goes into a header. Raises SettingError if a header cannot hold it."""
+    if key is not None and not (key.isascii() and key.isprintable()):
+        what = f"{key!r:.80} cannot be the key of a submission"
+        raise SettingError.of(what, "argument key", "use ASCII letters, digits and signs")
     headers = {} if key is None else {KEY_HEADER: key}
     return Request("POST", "/v1/jobs", JobView, body=record, headers=headers)
 

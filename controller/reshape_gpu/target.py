@@ -86,8 +86,8 @@ def start_it(home: HomeFolder) -> str:
 def target(config: Config, env: Mapping[str, str] | None = None) -> Target | None:
     """Return the daemon to talk to; None: that of the configured home. Raises ClientError.
 
-    The first of these counts: the argument or flag ``home``; ``url``; ``context``; a home that is
-    set elsewhere; the current login.
+    The first of these counts: ``home``, ``url`` or ``context`` as an argument or flag; ``url`` and
+    ``context`` of the environment or configuration file; a home of those; the current login.
     """
     env = os.environ if env is None else env
     if config.is_given("home"):
@@ -122,18 +122,29 @@ def given_token(config: Config, env: Mapping[str, str]) -> tuple[str, str] | Non
     """Return a token from the arguments, the environment or the configuration, and where it comes
     from; None without one. Raises ClientError."""
     if config.token is not None:
-        return config.token, "argument token"
+        return _checked_token(config.token, "argument token")
     if env.get(TOKEN_ENV):
-        return env[TOKEN_ENV].strip(), f"environment {TOKEN_ENV}"
+        return _checked_token(env[TOKEN_ENV], f"environment {TOKEN_ENV}")
     text = config.text("token_file")
     if text is None:
         return None
     path = Path(text).expanduser()
     try:
-        return path.read_text(encoding="utf-8").strip(), str(path)
+        found = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = f"the token file cannot be read: {error}"
         raise SettingError.of(what, config.source("token_file"), "give another file") from None
+    return _checked_token(found, str(path))
+
+
+def _checked_token(text: str, where: str) -> tuple[str, str]:
+    """Return a token without white space around it, and where it comes from. Raises SettingError,
+    which does not show the token."""
+    token = text.strip()
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        what = "the token has white space or a character beyond ASCII in it"
+        raise SettingError.of(what, where, "give the token alone, as it was printed")
+    return token, where
 
 
 def checked_url(text: str, where: str) -> str:

@@ -63,6 +63,32 @@ def test_a_token_file_and_a_login_are_used_as_the_command_does(
     assert Client(context="lab").target.token == "of-the-file"
 
 
+def test_a_token_is_used_without_white_space_and_a_wrong_one_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Client("http://127.0.0.1:2", token="mine\n").target.token == "mine"
+    for token in ("my secret", "my\nsecret", "sécret", "\x00secret"):
+        with pytest.raises(SettingError) as error:
+            Client("http://127.0.0.1:2", token=token)
+        assert "secret" not in str(error.value).replace("sécret", "secret")
+        assert error.value.problems[0].where == "argument token"
+    (tmp_path / "token").write_text("a token of two lines\nsecret\n")
+    monkeypatch.setenv("RESHAPE_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(SettingError, match="white space") as error:
+        Client(context="lab")
+    assert error.value.problems[0].where == str(tmp_path / "token")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "a\nb", "kläuse – 1"])
+def test_a_key_that_no_header_can_hold_is_refused_with_its_value(key: str) -> None:
+    client = Client("http://127.0.0.1:2", token="mine")
+    with pytest.raises(SettingError) as error:
+        client.submit({"name": "a"}, key=key)
+    assert repr(key) in str(error.value)
+    assert error.value.problems[0].where == "argument key"
+
+
 def test_without_a_daemon_the_error_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as error:
         Client(home=tmp_path / "home")
