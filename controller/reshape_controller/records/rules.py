@@ -13,7 +13,7 @@ from pathlib import Path
 from reshape_controller.core.model import FieldError, Framework, Host, JobSpec
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
-from reshape_controller.records.locations import is_local
+from reshape_gpu.locations import is_local
 from reshape_sidecar.contract import RESERVED_PREFIXES
 from reshape_sidecar.wire import Processes
 
@@ -148,13 +148,21 @@ def _processes(fields: RecordFields) -> Iterator[FieldError]:
             f"per-gpu starts all processes in one container, and workers is {fields.workers}",
             "leave workers out, or leave processes out",
         )
-    launchers = [word for word in fields.command or () if Path(word).name in LAUNCHERS]
+    launchers = [word for word in _start(fields.command or []) if Path(word).name in LAUNCHERS]
     if launchers:
         yield FieldError(
             "processes",
             f"per-gpu starts the processes itself, and the command does so with {launchers[0]}",
             "write python before the script instead, as in python train.py",
         )
+
+
+def _start(command: list[str]) -> list[str]:
+    """Return a command up to its script or module: what follows are the script's arguments."""
+    script = script_of(tuple(command))
+    if script is not None:
+        return command[: command.index(script) + 1]
+    return command[: command.index("-m") + 2] if "-m" in command else command
 
 
 def _lengths(
