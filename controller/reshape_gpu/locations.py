@@ -12,13 +12,25 @@ from pathlib import Path
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.ASCII)
 
 
+class NoSuchUser(ValueError):
+    """A location begins with ``~NAME``, and this machine has no such user."""
+
+    remedy = "write the whole path, from / on"
+
+
 def is_local(location: str) -> bool:
     """Whether a location is a path; ``claim:data/cifar`` (a volume claim) and URLs are not."""
     return _SCHEME.match(location) is None
 
 
 def resolved(location: str | None, folder: Path | None) -> str | None:
-    """Make a relative path absolute, from ``folder`` on; return any other location as it is."""
+    """Make a relative path absolute, from ``folder`` on; return any other location as it is.
+
+    Raises NoSuchUser.
+    """
     if location is None or folder is None or not is_local(location):
         return location
-    return os.path.normpath(folder.absolute() / Path(location).expanduser())
+    try:
+        return os.path.normpath(folder.absolute() / Path(location).expanduser())
+    except RuntimeError:
+        raise NoSuchUser(f"{location!r:.200}: there is no such user on this machine") from None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from reshape_gpu.errors import RecordRejected, SettingError
+from reshape_gpu.errors import Problem, RecordRejected, SettingError
+from reshape_gpu.locations import NoSuchUser, resolved
 
 Record = Mapping[str, object]
 LOCATIONS = ("code", "dataset", "checkpoints")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.ASCII)
+_PLAIN = "write it as a text, number, list or mapping: str(path), number.item(), '2026-01-31'"
 
 
 def read(record: Record | str | os.PathLike[str]) -> dict[str, object]:
@@ -29,18 +30,6 @@ def read(record: Record | str | os.PathLike[str]) -> dict[str, object]:
         what, remedy = "the file is not a job record", "write lines such as name: mnist"
         raise RecordRejected.of(what, str(path), remedy)
     return _absolute(cast(Record, value), path.absolute().parent)
-
-
-def is_local(location: str) -> bool:
-    """Whether a location is a path; ``claim:data/cifar`` (a volume claim) and URLs are not."""
-    return _SCHEME.match(location) is None
-
-
-def resolved(location: str, folder: Path) -> str:
-    """Make a relative path absolute, from ``folder`` on; return any other location as it is."""
-    if not is_local(location):
-        return location
-    return os.path.normpath(folder.absolute() / Path(location).expanduser())
 
 
 def _load(path: Path) -> object:
@@ -61,6 +50,34 @@ def _absolute(record: Record, folder: Path) -> dict[str, object]:
         found["code"] = "."
     for name in LOCATIONS:
         place = found.get(name)
+        place = os.fspath(place) if isinstance(place, os.PathLike) else place
         if isinstance(place, str):
-            found[name] = resolved(place, folder)
+            try:
+                found[name] = resolved(place, folder)
+            except NoSuchUser as error:
+                raise RecordRejected.of(str(error), name, error.remedy) from None
+    problems = [_not_json(name, value) for name, value in found.items() if not _is_json(value)]
+    if problems:
+        raise RecordRejected(*problems)
     return found
+
+
+def _not_json(field: str, value: object) -> Problem:
+    """Return the problem of a field, or of its first entry, that is no JSON."""
+    entries: dict[str, object] = {}
+    if isinstance(value, dict):
+        entries = {f"{field}.{key}": entry for key, entry in value.items()}
+    elif isinstance(value, list | tuple):
+        entries = {f"{field}[{number}]": entry for number, entry in enumerate(value)}
+    for where, entry in entries.items():
+        if not _is_json(entry):
+            return Problem(f"{entry!r:.200} cannot be sent as JSON", where, _PLAIN)
+    return Problem(f"{value!r:.200} cannot be sent as JSON", field, _PLAIN)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # ValueError: NaN, or a list in itself
+        return False
+    return True

@@ -24,8 +24,8 @@ from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, printable, shown
 from reshape_controller.records.fields import NESTED, RETRIES, Handover, RecordFields
-from reshape_controller.records.locations import is_local, resolved
 from reshape_controller.records.text import load_json, load_yaml
+from reshape_gpu.locations import NoSuchUser, is_local, resolved
 from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
 
 
@@ -47,7 +47,8 @@ def parse_record(value: object, *, folder: Path | None = None, looks: bool = Fal
     locations = {name: getattr(fields, name) for name in ("code", "dataset", "checkpoints")}
     relative = _relative(locations, folder)
     errors += relative
-    absolute = {name: resolved(each, folder) for name, each in locations.items()}
+    absolute, unknown = _absolute(locations, folder)
+    errors += unknown
     in_image = fields.image is not None
     if folder is not None and fields.code is None and "code" not in bad and not in_image:
         absolute["code"] = str(folder.absolute())
@@ -108,6 +109,20 @@ def _relative(places: Mapping[str, str | None], folder: Path | None) -> list[Fie
         for name, place in places.items()
         if place is not None and is_local(place) and not place.startswith("/")
     ]
+
+
+def _absolute(
+    places: Mapping[str, str | None], folder: Path | None
+) -> tuple[dict[str, str | None], list[FieldError]]:
+    """Return the absolute locations, and the problems of those that have none."""
+    found: dict[str, str | None] = dict.fromkeys(places)
+    errors = []
+    for name, place in places.items():
+        try:
+            found[name] = resolved(place, folder)
+        except NoSuchUser as error:
+            errors.append(FieldError(name, str(error), error.remedy))
+    return found, errors
 
 
 def _in_order(errors: list[FieldError]) -> list[FieldError]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 import types
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import reshape_gpu
@@ -160,6 +163,36 @@ def test_relative_folders_of_a_record_begin_at_its_file(tmp_path: Path) -> None:
     }
     assert records.read({"code": None, "image": "x"}) == {"code": None, "image": "x"}
     assert records.read({"code": "sub"})["code"] == str(Path.cwd() / "sub")
+
+
+def test_a_path_object_is_a_folder_of_a_record(tmp_path: Path) -> None:
+    assert records.read({"code": tmp_path, "dataset": Path("sub")}) == {
+        "code": str(tmp_path),
+        "dataset": str(Path.cwd() / "sub"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "where", "shown"),
+    [
+        ("name", Path("a"), "name", "PosixPath('a')"),
+        ("name", date(2026, 1, 31), "name", "datetime.date(2026, 1, 31)"),
+        ("target_accuracy", math.nan, "target_accuracy", "nan"),
+        ("steps", numpy.int64(7), "steps", "7"),
+        ("optional_gpus", [1, numpy.int64(2)], "optional_gpus[1]", "2"),
+        ("env", {"A": "a", "B": Path("b")}, "env.B", "PosixPath('b')"),
+        ("env", {("a",): "a"}, "env", "('a',)"),
+        ("code", "~no-such-user/x", "code", "'~no-such-user/x'"),
+    ],
+)
+def test_a_record_that_cannot_be_sent_names_field_value_and_remedy(
+    field: str, value: object, where: str, shown: str
+) -> None:
+    with pytest.raises(RecordRejected) as error:
+        records.read({"name": "a", "code": "/", field: value})
+    (problem,) = error.value.problems
+    assert (problem.where, shown in problem.what) == (where, True), problem.what
+    assert problem.remedy
 
 
 def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:

@@ -33,6 +33,35 @@ def errors_of(value: object, folder: Path | None = None) -> tuple[FieldError, ..
     return caught.value.errors
 
 
+def test_a_folder_of_an_unknown_user_is_a_problem_of_its_field(tmp_path: Path) -> None:
+    record = {**SMALLEST, "command": "true", "checkpoints": "~no-such-user/x"}
+    (error,) = errors_of(record, tmp_path)
+    assert error.path == "checkpoints"
+    assert "'~no-such-user/x': there is no such user" in error.message
+    assert error.hint == "write the whole path, from / on"
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        ("torchrun train.py", True),
+        ("/opt/bin/torchrun --nnodes 1 train.py", True),
+        ("python -m torch.distributed.run train.py", True),
+        ("accelerate launch train.py", True),
+        ("python train.py --backend torchrun", False),
+        ("python -m train --backend torchrun", False),
+    ],
+)
+def test_a_launcher_is_refused_beside_per_gpu_and_a_script_may_have_its_name_as_an_argument(
+    command: str, refused: bool
+) -> None:
+    record = {**SMALLEST, "processes": "per-gpu", "framework": "pytorch", "command": command}
+    if refused:
+        assert [error.path for error in errors_of(record)] == ["processes"]
+    else:
+        parse_record(record)
+
+
 def test_the_smallest_record_is_a_job_with_every_default() -> None:
     assert parse_record(SMALLEST) == JobSpec("mnist", ("python", "train.py"), (1, 2))
 

@@ -21,10 +21,10 @@ from reshape_controller.core.phrases import gpus
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.array import ARRAY, members
-from reshape_controller.records.locations import resolved
 from reshape_gpu import requests
 from reshape_gpu.client import Client
 from reshape_gpu.errors import Problem, RecordRejected
+from reshape_gpu.locations import resolved
 from reshape_gpu.values import ArrayJobs, JobView, Trial
 
 
