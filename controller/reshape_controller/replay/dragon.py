@@ -55,7 +55,7 @@ class Scenario:
     @property
     def slots(self) -> int:
         """The vCPUs of all nodes that the workers can fill. A gang may be on several nodes."""
-        return NODES * filled({job.cpus for job in self.jobs})
+        return NODES * node_fill({job.cpus for job in self.jobs})
 
 
 def _first_three(number: int, table: str, cpus: Sequence[int]) -> Scenario:
@@ -134,7 +134,8 @@ CONTRADICTIONS = (
     "In Table VIII one distributed worker reaches 28.4 % and a single machine 90.8 %, although one "
     "worker has no other to be out of step with; more workers reach more (53.2 % with four).",
 )
-"""Where the paper's figures disagree with each other; a test computes each number."""
+"""Where the paper's figures disagree with each other; a test computes each number but the
+first two, which are quotations."""
 
 
 def paired_t(runs: Sequence[PrintedRun]) -> float:
@@ -143,7 +144,7 @@ def paired_t(runs: Sequence[PrintedRun]) -> float:
     return fmean(differences) / (stdev(differences) / sqrt(len(differences)))
 
 
-def filled(cpus: Iterable[int]) -> int:
+def node_fill(cpus: Iterable[int]) -> int:
     """Return the most vCPUs of a node that workers of these sizes can fill."""
     sums = {0}
     for _ in range(NODE_CPUS):
@@ -175,7 +176,7 @@ def scene(
         first = job.initial * job.cpus
         counts = range(job.least, job.most + 1)
         sizes = tuple(n * job.cpus for n in counts if n == job.initial or n * job.cpus <= most)
-        work_s = WORK_S if seed is None else WORK_S * _drawn(seed, number)
+        work_s = WORK_S if seed is None else WORK_S * _work_factor(seed, number)
         spec = JobSpec(
             _name(number),
             ("python", "train.py"),
@@ -190,7 +191,7 @@ def scene(
     return Scene(workload, hosts, costs, known, truth_of(known, spread=0.0))
 
 
-def _drawn(seed: int, number: int) -> float:
+def _work_factor(seed: int, number: int) -> float:
     """Return a factor of the work, log-normal with mean 1."""
     normal = NormalDist().inv_cdf(uniform(seed, "dragon", number))
     return exp(LENGTH_SPREAD * normal - LENGTH_SPREAD**2 / 2)

@@ -36,11 +36,12 @@ def run(
     ReplayError."""
     fixed = approach is Approach.FIXED
     given = scene(scenario, costs, cluster=cluster, seed=seed, is_fixed=fixed)
-    policy = _policy(approach, initial_sizes(scenario))
+    policy = policy_of(approach, initial_sizes(scenario))
     return replay(given, policy, Mechanism.NONE if fixed else Mechanism.TERMINATE)
 
 
-def _policy(approach: Approach, initial: Mapping[str, int]) -> Policy:
+def policy_of(approach: Approach, initial: Mapping[str, int]) -> Policy:
+    """Return an approach's policy; ``initial``: the size at which each job starts, by its name."""
     match approach:
         case Approach.FIXED:
             return Default(sizes="largest")
