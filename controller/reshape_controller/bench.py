@@ -20,7 +20,7 @@ from typing import Any
 
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.replays import inputs
-from reshape_controller.cli.replays.runs import swept
+from reshape_controller.cli.replays.runs import run_sweep
 from reshape_controller.replay import bundle, figures, row_files
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.rows import Interval, summary
@@ -187,7 +187,7 @@ def replay(
     try:
         setup = inputs.setup_of(request)
         contenders = tuple(inputs.contender(label) for label in policies)
-        runs = swept(setup, contenders, list(chosen), None, workers_for(workers))
+        runs = run_sweep(setup, contenders, list(chosen), None, workers_for(workers))
     except CliError as error:
         raise BenchError(error.text()) from None
     except ReplayError as error:

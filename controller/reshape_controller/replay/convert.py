@@ -141,15 +141,15 @@ def convert(
     if bad.count and not choices.skip_bad:
         raise BadRowsError(tuple(bad.shown), bad.count)
     if not converter.jobs:
-        counts = summed(converter.left_out)
+        counts = by_reason(converter.left_out)
         why = "; ".join(f"{count} {reason}" for reason, count, _ in counts) or "no rows"
         raise ReplayError(f"{paths[0].name}: no row can be replayed ({why})")
     converter.jobs.sort(key=lambda job: (job.submit_s, job.name))
-    told = (*_assumptions(columns, choices), *converter.defaults())
-    return Conversion(tuple(converter.jobs), told, tuple(converter.left_out), bad)
+    assumptions = (*_assumptions(columns, choices), *converter.defaults())
+    return Conversion(tuple(converter.jobs), assumptions, tuple(converter.left_out), bad)
 
 
-def summed(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
+def by_reason(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
     """Return the reasons for which rows are left out, with their rows and their GPU-seconds."""
     counts: dict[str, tuple[int, float]] = {}
     for row in left_out:

@@ -20,8 +20,8 @@ from reshape_controller.replay.convert import (
     Columns,
     Conversion,
     Parts,
+    by_reason,
     convert,
-    summed,
 )
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError, Layout
@@ -56,7 +56,7 @@ def with_head(folder: Path, text: str, choices: Choices = CHOICES, /, **columns:
 
 
 def counts(found: Conversion) -> dict[str, int]:
-    return {reason: count for reason, count, _ in summed(found.left_out)}
+    return {reason: count for reason, count, _ in by_reason(found.left_out)}
 
 
 def problem_of(folder: Path, rows: str, choices: Choices = CHOICES) -> str:
@@ -87,7 +87,7 @@ def test_jobs_come_in_the_order_of_their_dates(folder: Path) -> None:
 
 def test_rows_that_cannot_be_replayed_are_counted_by_reason_and_by_gpu_time(folder: Path) -> None:
     rows = "a,0,1,60\nb,1,0,60\nc,2,16,60\nd,3,1,0\ne,4,0.5,60\nf,5,2.5,60\ng,,2,60\n"
-    assert summed(converted(folder, rows).left_out) == [
+    assert by_reason(converted(folder, rows).left_out) == [
         ("with a part of a GPU", 2, 0.5 * 60 + 2.5 * 60),
         ("with more than 8 GPUs (a job lives on one host)", 1, 16 * 60),
         ("without a GPU", 1, 0.0),
@@ -267,7 +267,7 @@ def test_a_missing_part_is_a_whole_gpu_and_parts_of_several_gpus_are_parts(folde
     columns = {"milli": "milli", "duration": "seconds"}
     left = with_head(folder, text, **columns)
     assert [job.gpu_s for job in left.jobs] == [pytest.approx(8 * 600, abs=8)]
-    assert summed(left.left_out) == [("with a part of a GPU", 1, 8000.0)]
+    assert by_reason(left.left_out) == [("with a part of a GPU", 1, 8000.0)]
     for parts, gpu_s in ((Parts.KEEP, 8000), (Parts.ROUND, 16000)):
         found = with_head(folder, text, Choices(parts=parts, sizes=()), **columns)
         assert found.jobs[1].optional_gpus == (2,), "as many GPUs as the job had parts of"

@@ -27,7 +27,7 @@ from reshape_controller.cli.replays.options import (
     shown,
     workload_of,
 )
-from reshape_controller.cli.replays.runs import about, check_parquet, keep, swept
+from reshape_controller.cli.replays.runs import about, check_parquet, keep, run_sweep
 from reshape_controller.replay.rows import Row, summary
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_gpu.config import Config
@@ -112,7 +112,7 @@ def _once(
     """Run a replay, and store it if a folder is given. Raises CliError."""
     check_parquet(parquet, out)
     with locked_folder(out, *request.files):
-        (run,) = swept(setup, (chosen,), (seed,), out, 1)
+        (run,) = run_sweep(setup, (chosen,), (seed,), out, 1)
         own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
         row = {**own, "costs": setup.costs.name, **run.row}
         if out is not None:

@@ -22,7 +22,7 @@ from reshape_controller.cli.replays.options import (
     given,
     workload_of,
 )
-from reshape_controller.cli.replays.runs import about, check_parquet, keep, swept
+from reshape_controller.cli.replays.runs import about, check_parquet, keep, run_sweep
 from reshape_controller.replay import figures, report
 from reshape_controller.replay.bundle import clear, completion_times
 from reshape_controller.replay.difference import difference
@@ -164,7 +164,7 @@ def _compare_policies(
     for request in requests:
         setup = inputs.setup_of(request)
         folder = out / setup.name if out is not None and len(requests) > 1 else out
-        runs = swept(setup, contenders, seeds, folder, workers)
+        runs = run_sweep(setup, contenders, seeds, folder, workers)
         one = _comparison(setup, runs)
         if folder is not None:
             keep(folder, setup, contenders, runs, one.summary, one, parquet=parquet)

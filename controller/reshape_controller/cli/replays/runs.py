@@ -28,7 +28,7 @@ NOTE_EVERY_S = 30.0
 """Interval of notes about progress where there is no terminal."""
 
 
-def swept(
+def run_sweep(
     setup: Setup,
     contenders: Sequence[Contender],
     seeds: Sequence[int],

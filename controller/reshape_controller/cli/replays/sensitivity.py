@@ -14,7 +14,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import FittingTable, Output, emit, grid
 from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.cli.replays.options import SPREAD_MAX
-from reshape_controller.cli.replays.runs import about, swept
+from reshape_controller.cli.replays.runs import about, run_sweep
 from reshape_controller.cli.replays.tables import share
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay import bundle
@@ -97,7 +97,7 @@ def _lines(
     factor: float,
 ) -> list[VariationRow]:
     folder = out / "variations" / setup.fingerprint() if out is not None else None
-    rows = [run.row for run in swept(setup, contenders, seeds, folder, workers)]
+    rows = [run.row for run in run_sweep(setup, contenders, seeds, folder, workers)]
     ours = contenders[0].label
     found = []
     for other in contenders[1:]:

@@ -336,7 +336,7 @@ def _tell(found: convert.Conversion, outside: int, load: str) -> None:
         note(f"left out: {found.bad.count} rows that cannot be read")
     if outside:
         note(f"outside the window: {outside} rows")
-    reasons = convert.summed(found.left_out)
+    reasons = convert.by_reason(found.left_out)
     rows = len(found.jobs) + len(found.left_out)
     gpu_s = sum(job.gpu_s for job in found.jobs) + sum(entry[2] for entry in reasons)
     for reason, count, lost_s in reasons:
