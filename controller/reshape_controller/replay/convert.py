@@ -11,23 +11,26 @@ drawn by its name, and it could as well have run on any power of two of GPUs up 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_controller.records.limits import GPUS_MAX, PRIORITY_MAX, SIZES_MAX, STEPS_MAX
+from reshape_controller.records.limits import PRIORITY_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
+from reshape_controller.replay.trace_cells import (
+    BadCell,
+    is_missing,
+    number_of,
+    sizes_of,
+    time_of,
+)
 from reshape_controller.replay.trace_rows import BadRows, BadRowsError, Cells, Layout, rows
 from reshape_profiles.loader import Bundle
 
-MISSING = ("", "nan", "null", "none")
-"""Spellings of a missing value in traces, in lower case."""
 BACKWARDS = "times run backwards"
 
 
@@ -135,7 +138,7 @@ def convert(
         for line, cells in rows(path, order, choices.layout, bad):
             try:
                 converter.read(before + line, cells)
-            except _BadRow as error:
+            except BadCell as error:
                 bad.add(f"{name}: line {line}", str(error))
         before += line
     if bad.count and not choices.skip_bad:
@@ -156,31 +159,6 @@ def by_reason(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
         count, gpu_s = counts.get(row.reason, (0, 0.0))
         counts[row.reason] = (count + 1, gpu_s + row.gpu_s)
     return sorted((reason, count, gpu_s) for reason, (count, gpu_s) in counts.items())
-
-
-def time_of(text: str) -> tuple[float, bool]:
-    """Return a time in seconds, and True if it is a date (UTC unless it names a zone).
-
-    Raises ValueError with the reason.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        pass
-    else:
-        if not abs(seconds) <= SECONDS_MAX:  # also rejects NaN
-            raise ValueError(f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}")
-        return seconds, False
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        what = f"is {text!r}; write seconds, or a date as 2017-10-03 12:00:00"
-        raise ValueError(what) from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp(), True
-
-
-class _BadRow(Exception):
-    """A row cannot be read; the text is the reason."""
 
 
 class _Unfit(Exception):
@@ -217,7 +195,7 @@ class _Converter:
         self.sizes: dict[tuple[int, str], tuple[int, ...]] = {}
 
     def read(self, line: int, cells: Cells) -> None:
-        """Read a row; ``line`` counts on over all files. Raises _BadRow."""
+        """Read a row; ``line`` counts on over all files. Raises BadCell."""
         # fmt: off
         (submit, gpus, milli, duration, start, end, iterations,
          batch, model, gpu_type, sizes, user, priority, name) = cells
@@ -246,7 +224,7 @@ class _Converter:
             return
         if self.lines.setdefault(key, line) != line:
             what = f"{self.columns.name} is {key!r}, as in {self._place(self.lines[key])}"
-            raise _BadRow(f"{what}; name a column without repeats, or none")
+            raise BadCell(f"{what}; name a column without repeats, or none")
         own = self.sizes.get((number, sizes)) or self._sizes(number, sizes)
         rank = self._priority(priority) if priority else 0
         self.jobs.append(TraceJob(key, submit_s, kind, own, steps, rank, user, gpu_s))
@@ -284,7 +262,7 @@ class _Converter:
         work_s = number * seconds if choices.parts is Parts.ROUND else gpu_s
         steps = work_s / whole / self._seconds_per_step(kind, on, whole)
         if steps >= STEPS_MAX + 0.5:
-            raise _BadRow(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
+            raise BadCell(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
         rounded = max(1, round(steps))
         return whole, rounded, rounded * whole * self._seconds_per_step(kind, on, whole)
 
@@ -299,28 +277,16 @@ class _Converter:
         self.default_counts[text] = self.default_counts.get(text, 0) + 1
 
     def _number(self, text: str, column: str) -> float:
-        """Return the number in a cell; 0 if it is missing."""
-        try:
-            value = float(text)
-        except ValueError:
-            if _is_missing(text):
-                return 0.0
-            value = math.inf
-        if value != value:
-            return 0.0
-        if not -math.inf < value < math.inf:
-            what = f"{getattr(self.columns, column)} is {text!r}, and must be a number"
-            raise _BadRow(what)
-        return value
+        return number_of(text, getattr(self.columns, column))
 
     def _share(self, milli: str) -> float:
         """Return the share of each GPU that a job uses; a missing cell is a whole GPU."""
-        if self.columns.milli is None or _is_missing(milli):
+        if self.columns.milli is None or is_missing(milli):
             return 1.0
         value = self._number(milli, "milli")
         if not 0.0 <= value <= 1000.0:
             what = f"{self.columns.milli} is {milli!r}, and must be thousandths of each GPU"
-            raise _BadRow(f"{what}, from 0 to 1000")
+            raise BadCell(f"{what}, from 0 to 1000")
         return value / 1000.0
 
     def _time(self, text: str, column: str) -> float | None:
@@ -328,18 +294,18 @@ class _Converter:
         try:
             seconds, is_date = time_of(text)
         except ValueError as error:
-            if _is_missing(text):
+            if is_missing(text):
                 return None
-            raise _BadRow(f"{getattr(self.columns, column)} {error}") from None
+            raise BadCell(f"{getattr(self.columns, column)} {error}") from None
         if self.dates is None:
             self.dates = is_date
         elif self.dates != is_date:
             what = f"{getattr(self.columns, column)} is {text!r}, and others are of another form"
-            raise _BadRow(f"{what}; write seconds in all rows, or dates in all")
+            raise BadCell(f"{what}; write seconds in all rows, or dates in all")
         return seconds
 
     def _duration_s(self, duration: str, start: str, end: str, submit_s: float | None) -> float:
-        """Return a job's seconds of training; 0 without. Raises _BadRow."""
+        """Return a job's seconds of training; 0 without. Raises BadCell."""
         backwards = ""
         if self.columns.end is None:
             seconds = self._number(duration, "duration")
@@ -356,13 +322,13 @@ class _Converter:
                 backwards = f"{self.columns.start} is before {self.columns.submit}"
         if seconds > SECONDS_MAX:
             what = f"{self.columns.duration or self.columns.end} is {seconds:g}"
-            raise _BadRow(f"{what}, and must be at most {SECONDS_MAX:g} seconds")
+            raise BadCell(f"{what}, and must be at most {SECONDS_MAX:g} seconds")
         default_s = self.choices.default_duration_s
         if default_s is not None and (backwards or seconds == 0.0):
             self._count(f"rows without a length, or whose {BACKWARDS}: {default_s:g} s")
             return default_s
         if backwards:
-            raise _BadRow(f"{backwards}: {BACKWARDS}; correct it, or give --default-duration")
+            raise BadCell(f"{backwards}: {BACKWARDS}; correct it, or give --default-duration")
         return seconds
 
     def _batches(self, kind: str, batch: str) -> float:
@@ -371,7 +337,7 @@ class _Converter:
         samples = self._number(batch, "batch")
         if samples <= 0.0 or samples != int(samples):
             what = f"{self.columns.batch} is {batch!r}"
-            raise _BadRow(f"{what}, and must be a whole number of samples")
+            raise BadCell(f"{what}, and must be a whole number of samples")
         return self.book.batches(kind, int(samples))
 
     def _kind(self, model: str, key: str) -> str:
@@ -383,13 +349,13 @@ class _Converter:
             found = self.kinds[model] = self.choices.names.get(model, model)
         if self.book.of(found) is not None:
             return found
-        missing = _is_missing(model)
+        missing = is_missing(model)
         if not self.choices.default_unknown:
             what = f"{self.columns.model} is {model!r}"
             if missing:
-                raise _BadRow(f"{what}, no model; write one, or give --default-unknown")
+                raise BadCell(f"{what}, no model; write one, or give --default-unknown")
             what = f"{what}, and no profile is called {found!r}"
-            raise _BadRow(f"{what}; name one by --map {model}=JOB_TYPE")
+            raise BadCell(f"{what}; name one by --map {model}=JOB_TYPE")
         rows = "rows without a model" if missing else "models without a profile"
         self._count(f"{rows}: a type of job set {self.choices.job_set}")
         return self._draw(key if missing else model)
@@ -400,7 +366,7 @@ class _Converter:
     def _gpu_type(self, text: str, kind: str) -> str:
         """Return the GPU type on which a job ran."""
         default = self.choices.gpu_type
-        if _is_missing(text):
+        if is_missing(text):
             return default
         found = self.gpu_types.get((text, kind))
         if found is None:
@@ -411,7 +377,7 @@ class _Converter:
             return found
         if not self.choices.default_unknown:
             what = f"{self.columns.gpu_type} is {text!r}, and {kind} has no speeds on it"
-            raise _BadRow(f"{what}; name a GPU type by --map {text}=V100")
+            raise BadCell(f"{what}; name a GPU type by --map {text}=V100")
         self._count(f"GPU types without speeds: {default}")
         return default
 
@@ -419,7 +385,7 @@ class _Converter:
         """Return the numbers of GPUs on which a job can run, its own among them."""
         largest = self.choices.largest
         if self.columns.sizes is not None:
-            found = _sizes_of(text, self.columns.sizes) if not _is_missing(text) else set()
+            found = sizes_of(text, self.columns.sizes) if not is_missing(text) else set()
         elif self.choices.sizes is not None:
             found = set(self.choices.sizes)
         else:
@@ -432,34 +398,11 @@ class _Converter:
         value = self._number(text, "priority")
         if value != int(value) or abs(value) > PRIORITY_MAX:
             what = f"{self.columns.priority} is {text!r}, and must be a whole number"
-            raise _BadRow(f"{what} from {-PRIORITY_MAX} to {PRIORITY_MAX}")
+            raise BadCell(f"{what} from {-PRIORITY_MAX} to {PRIORITY_MAX}")
         return int(value)
 
 
 _PARTS = {Parts.ROUND: "for as long", Parts.KEEP: "for a shorter time, with the same GPU time"}
-_RANGE = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
-
-
-def _sizes_of(text: str, column: str) -> set[int]:
-    """Return the numbers of GPUs of a cell such as ``1 2 4`` or ``1-8``."""
-    found: set[int] = set()
-    for part in text.replace(",", " ").split():
-        span = _RANGE.fullmatch(part)
-        if span is not None:
-            found.update(range(int(span[1]), int(span[2]) + 1))
-        elif part.isascii() and part.isdigit() and len(part) <= 4:
-            found.add(int(part))
-        else:
-            found.clear()
-            break
-    if not found or min(found) < 1 or max(found) > GPUS_MAX or len(found) > SIZES_MAX:
-        what = f"{column} is {text!r}; write at most {SIZES_MAX} numbers of GPUs"
-        raise _BadRow(f"{what} from 1 to {GPUS_MAX}, as in 1 2 4 or 1-8")
-    return found
-
-
-def _is_missing(text: str) -> bool:
-    return not text or text.strip().lower() in MISSING
 
 
 def _assumptions(columns: Columns, choices: Choices) -> list[str]:

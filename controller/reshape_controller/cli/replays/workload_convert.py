@@ -22,7 +22,7 @@ from reshape_controller.cli.replays.options import (
 )
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.records.limits import GPUS_MAX
-from reshape_controller.replay import arrivals, convert, traces
+from reshape_controller.replay import arrivals, convert, trace_cells, traces
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, cluster_of
 from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError, Layout
 from reshape_gpu.config import Config
@@ -298,7 +298,7 @@ def _bound(text: str) -> arrivals.Bound | None:
     if span_s is not None:
         return arrivals.Bound(span_s, from_first=True)
     try:
-        return arrivals.Bound(convert.time_of(text)[0], from_first=False)
+        return arrivals.Bound(trace_cells.time_of(text)[0], from_first=False)
     except ValueError as error:
         what = f"{text!r} {error}"
         raise failed(Exit.USAGE, what, "--window", "or a time such as 12h or 7d") from None

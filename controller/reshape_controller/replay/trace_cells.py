@@ -1,0 +1,80 @@
+"""Cells of a public trace: missing ones, numbers, times and numbers of GPUs.
+
+Does: read a cell's text. It does not know a trace's columns; each error names the column.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+from reshape_controller.records.limits import GPUS_MAX, SIZES_MAX
+from reshape_controller.replay.inputs import SECONDS_MAX
+
+MISSING = ("", "nan", "null", "none")
+"""Spellings of a missing value in traces, in lower case."""
+_RANGE = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
+
+
+class BadCell(Exception):
+    """A cell cannot be read; the text is the reason."""
+
+
+def is_missing(text: str) -> bool:
+    """Return True if a cell has no value."""
+    return not text or text.strip().lower() in MISSING
+
+
+def number_of(text: str, column: str) -> float:
+    """Return the number in a cell of ``column``; 0 if it is missing. Raises BadCell."""
+    try:
+        value = float(text)
+    except ValueError:
+        if is_missing(text):
+            return 0.0
+        value = math.inf
+    if value != value:
+        return 0.0
+    if not -math.inf < value < math.inf:
+        raise BadCell(f"{column} is {text!r}, and must be a number")
+    return value
+
+
+def time_of(text: str) -> tuple[float, bool]:
+    """Return a time in seconds, and True if it is a date (UTC unless it names a zone).
+
+    Raises ValueError with the reason.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        if not abs(seconds) <= SECONDS_MAX:  # also rejects NaN
+            raise ValueError(f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}")
+        return seconds, False
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        what = f"is {text!r}; write seconds, or a date as 2017-10-03 12:00:00"
+        raise ValueError(what) from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp(), True
+
+
+def sizes_of(text: str, column: str) -> set[int]:
+    """Return the numbers of GPUs of a cell such as ``1 2 4`` or ``1-8``. Raises BadCell."""
+    found: set[int] = set()
+    for part in text.replace(",", " ").split():
+        span = _RANGE.fullmatch(part)
+        if span is not None:
+            found.update(range(int(span[1]), int(span[2]) + 1))
+        elif part.isascii() and part.isdigit() and len(part) <= 4:
+            found.add(int(part))
+        else:
+            found.clear()
+            break
+    if not found or min(found) < 1 or max(found) > GPUS_MAX or len(found) > SIZES_MAX:
+        what = f"{column} is {text!r}; write at most {SIZES_MAX} numbers of GPUs"
+        raise BadCell(f"{what} from 1 to {GPUS_MAX}, as in 1 2 4 or 1-8")
+    return found
