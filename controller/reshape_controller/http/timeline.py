@@ -7,8 +7,9 @@ shows only what was committed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field, replace
+
+import structlog
 
 from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.engine import Engine
@@ -29,6 +30,8 @@ SPANS_MAX = 20_000
 """Largest number of spans; beyond it the oldest are dropped."""
 _YIELD_EVERY = 50
 """Number of records after which the rest of the daemon may run."""
+
+log = structlog.get_logger("reshape.http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,8 @@ class TimelineReader:
         """Whether the end of the log was reached once."""
         self._busy = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
+        self._fault = ""
+        """Error of the last reading for ``totals``; empty if there was none."""
 
     async def read(self, store: Store, from_s: float = 0.0) -> Timeline:
         """The timeline up to the newest record. Raises StoreError."""
@@ -275,10 +280,19 @@ class TimelineReader:
             await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read_whole(self, store: Store) -> None:
-        with contextlib.suppress(StoreError):
+        fault = ""
+        try:
             reader = await self._whole_reader(store)
             async with reader._busy:
                 await reader._follow(store)
+        except Exception as error:
+            fault = repr(error)
+            if fault != self._fault and isinstance(error, StoreError):
+                remedy = "repair what the error names; the next scrape reads on"
+                log.warning("figures-not-read", error=str(error), remedy=remedy)
+            elif fault != self._fault:
+                log.exception("figures-not-read", remedy="restart the daemon, and report this line")
+        self._fault = fault
 
     async def _whole_reader(self, store: Store) -> TimelineReader:
         async with self._busy:

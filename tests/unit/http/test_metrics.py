@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
@@ -18,6 +19,7 @@ from reshape_controller.core.record import LogRecord
 from reshape_controller.http import figures
 from reshape_controller.http.figures import LogFigures, Reasons
 from reshape_controller.http.timeline import TimelineReader
+from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
 from tests.support.http_bed import RECORD, TOKEN, Api, api
 
@@ -214,6 +216,29 @@ def test_no_counter_of_the_log_is_shown_before_the_log_was_read(
             while not total(found := await scrape(it), "reshape_figures_seq"):
                 await asyncio.sleep(0.02)
         assert total(found, "reshape_jobs_submitted_total") == 1
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("error", [StoreError("no disk; remedy: mount it"), ValueError("defect")])
+def test_a_log_that_cannot_be_read_for_the_figures_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def broken(self: TimelineReader, store: SqliteStore) -> None:
+        raise error
+
+    follow = TimelineReader._follow
+
+    async def test(it: Api) -> None:
+        with capture_logs() as lines:
+            for _ in range(2):
+                for each in (broken, broken, follow):
+                    monkeypatch.setattr(TimelineReader, "_follow", each)
+                    assert (await it.get("/metrics")).code == 200
+        found = [line for line in lines if line["event"] == "figures-not-read"]
+        assert len(found) == 2, "once for each time that it begins"
+        assert all(line["remedy"] for line in found)
+        assert all(str(error) in str(line) or line.get("exc_info") for line in found)
 
     run(tmp_path, test)
 
