@@ -20,6 +20,8 @@ from reshape_sidecar.wire import Progress
 
 RECORDS_MAX = 10_000
 """Records of which a reader that was away gets each; one that was away longer starts again."""
+ENTRIES_MAX = 100_000
+"""Lines of the history and jobs in all of these records; a single record may have hundreds."""
 POINTS_MAX = 240
 """Points of one job's series; with more, every second of them is dropped."""
 SERIES_MAX = 2_000
@@ -51,12 +53,18 @@ class Change:
     history: tuple[HistoryEntry, ...]
     jobs: tuple[ChangedJob, ...]
 
+    @property
+    def entries(self) -> int:
+        """Number of its lines and jobs."""
+        return len(self.history) + len(self.jobs)
+
 
 class Feed:
     """The newest changes, in order."""
 
     def __init__(self) -> None:
         self._changes: deque[Change] = deque()
+        self._entries = 0
         self._begin_seq = 0
         """Newest record that is not in ``_changes`` any more."""
 
@@ -67,8 +75,11 @@ class Feed:
     def add(self, change: Change) -> None:
         """Add the next change."""
         self._changes.append(change)
-        if len(self._changes) > RECORDS_MAX:
-            self._begin_seq = self._changes.popleft().seq
+        self._entries += change.entries
+        while len(self._changes) > RECORDS_MAX or self._entries > ENTRIES_MAX:
+            oldest = self._changes.popleft()
+            self._entries -= oldest.entries
+            self._begin_seq = oldest.seq
 
     def after(self, seq: int, up_to_seq: int) -> tuple[Change, ...] | None:
         """Return the changes after ``seq``, up to another; None if some of them are gone."""

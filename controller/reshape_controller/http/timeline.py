@@ -328,8 +328,10 @@ class TimelineReader:
         done = redo(self._engine, record)
         history, state = done.history, self._engine.state
         self._figures.take(state, record, history)
-        self._series.take(state, record)
         jobs = self._recorder.record(self._engine, record.seq, record.at_s)
+        if self._whole:
+            return  # another reader has the feed and the series
+        self._series.take(state, record)
         self._feed.add(Change(record.seq, record.at_s, history, tuple(map(ChangedJob.of, jobs))))
 
 

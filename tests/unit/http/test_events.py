@@ -153,6 +153,21 @@ def test_a_reader_that_was_away_too_long_or_had_another_log_begins_again(
     run(tmp_path, test)
 
 
+def test_records_with_many_entries_are_remembered_in_smaller_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "ENTRIES_MAX", 20)
+    found = feed.Feed()
+    job = feed.ChangedJob("job-1", "job", "ada", "running", 2)
+    for seq, count in enumerate((1, 8, 8, 8, 1), 1):
+        found.add(feed.Change(seq, 1.0, (), (job,) * count))
+    assert found.after(1, 5) is None
+    assert [change.seq for change in found.after(2, 5) or ()] == [3, 4, 5]
+    for seq in range(6, 20):
+        found.add(feed.Change(seq, 1.0, (), (job,)))
+    assert [change.seq for change in found.after(4, 19) or ()] == list(range(5, 20))
+
+
 def test_a_last_id_that_is_no_number_is_refused_by_its_name(tmp_path: Path) -> None:
     async def test(it: Api) -> None:
         for text in ("x", "-1", "1.5", "9" * 20):

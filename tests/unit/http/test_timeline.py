@@ -128,6 +128,10 @@ def test_the_usage_needs_the_whole_log_also_if_the_timeline_does_not(
             assert (await reader.read(store)).from_s > whole["from_s"]
             assert await reader.usage(store, By.JOB, 0.0, end_s) == short
             assert await reader.usage(store, By.JOB, 0.0, end_s) == short
+            whole_reader = reader._usage
+            assert whole_reader is not None
+            assert whole_reader is not reader
+            assert whole_reader._feed.after(0, 10**9) == (), "only the other reader is asked for it"
         finally:
             await store.close()
         trained = {row.name: row.trained_gpu_s for row in short.rows}
