@@ -5,6 +5,7 @@ Does: parse, call ``Control`` or the store, render.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -109,7 +110,7 @@ class TimelinePage(Handler):
             timeline = replace(timeline, to_s=max(timeline.to_s, self.context.clock.now_s()))
         timeline = until(timeline, self.number("to_s", timeline.to_s, from_s, 1e12))
         most = self.count("max_spans", 0, 0, SPANS_MAX)
-        self.answer(merged(timeline, most) if most else timeline)
+        self.answer(await asyncio.to_thread(merged, timeline, most) if most else timeline)
 
 
 class UsagePage(Handler):

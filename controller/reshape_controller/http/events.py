@@ -32,6 +32,8 @@ FLUSH_S = 10.0
 HEARTBEAT_S = 15.0
 """A comment is sent after so long without an event: a proxy then keeps the connection."""
 OPEN_MAX_S = 86400.0
+_YIELD_EVERY = 50
+"""Number of records after which the rest of the daemon may run."""
 HEADER = "Last-Event-ID"
 
 
@@ -126,7 +128,9 @@ class Events(Handler):
         if changes is None or seq > shown:
             await self._send("reset", shown, Position(shown))
             return shown
-        for change in changes:
+        for count, change in enumerate(changes, 1):
+            if count % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
             event = self._visible(change)
             if event.history or event.jobs:
                 await self._send("record", change.seq, event)

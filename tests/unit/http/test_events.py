@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -166,6 +167,37 @@ def test_records_with_many_entries_are_remembered_in_smaller_number(
     for seq in range(6, 20):
         found.add(feed.Change(seq, 1.0, (), (job,)))
     assert [change.seq for change in found.after(4, 19) or ()] == list(range(5, 20))
+
+
+def test_other_requests_run_between_many_old_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    visible = module.Events._visible
+
+    def counted(self: module.Events, change: feed.Change) -> module.RecordEvent:
+        rendered.append(len(turns))
+        return visible(self, change)
+
+    async def many(*asked: object) -> tuple[feed.Change, ...]:
+        return tuple(feed.Change(seq, 1.0, (), ()) for seq in range(1, 501))
+
+    async def take_turns() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    async def test(it: Api) -> None:
+        monkeypatch.setattr(module.Events, "_visible", counted)
+        monkeypatch.setattr(it.context.timeline, "changes", many)
+        other = asyncio.create_task(take_turns())
+        await events(it, 0)
+        other.cancel()
+        assert len(rendered) >= 500
+        assert max(Counter(rendered).values()) <= 50
+
+    rendered: list[int] = []
+    run(tmp_path, test)
 
 
 def test_a_last_id_that_is_no_number_is_refused_by_its_name(tmp_path: Path) -> None:

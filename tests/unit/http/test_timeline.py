@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from reshape_controller.http import cluster, timeline_window
 from reshape_controller.http import timeline as module
 from reshape_controller.http.timeline import Recorder, TimelineReader
 from reshape_controller.store.sqlite.recover import recover
@@ -140,6 +142,26 @@ def test_the_usage_needs_the_whole_log_also_if_the_timeline_does_not(
             expected = sum(span["size"] * (span["to_s"] - span["from_s"]) for span in spans)
             assert abs(trained[lane["id"]] - expected) < 1e-6
         assert abs(short.all_gpu_s - 4 * (end_s - short.from_s)) < 0.001 * short.all_gpu_s
+
+    asyncio.run(test())
+
+
+def test_the_spans_of_a_long_timeline_are_merged_beside_other_requests(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    threads = []
+
+    def merged(timeline: module.Timeline, most: int) -> module.Timeline:
+        threads.append(threading.current_thread())
+        return timeline_window.merged(timeline, most)
+
+    monkeypatch.setattr(cluster, "merged", merged)
+
+    async def test() -> None:
+        async with api(tmp_path) as it:
+            assert (await it.get("/v1/timeline?max_spans=10")).code == 200
+        assert len(threads) == 1
+        assert threads[0] is not threading.current_thread()
 
     asyncio.run(test())
 
