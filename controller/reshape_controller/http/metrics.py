@@ -73,7 +73,7 @@ class Metrics:
         labels = ("handler", "method", "route")
         text = "Requests answered"
         self._requests = counter(registry, "reshape_http_requests", text, *labels, "status")
-        text = "Time to an answer; includes the waits of SideCars' long polls"
+        text = "Time to an answer; long polls, followed logs and event streams wait on purpose"
         self._latency = histogram(
             registry, _LATENCY_BUCKETS_S, "reshape_http_request_seconds", text, *labels
         )
