@@ -61,16 +61,31 @@ BROKEN = refusal(500, "InternalError", "etcdserver: request timed out")
 
 
 class ApiProxy:
-    """Forwards to ``url`` while it is entered; ``authority`` trusts an https server."""
+    """Forwards to ``url`` while it is entered; ``authority`` trusts an https server.
 
-    def __init__(self, url: str, authority: str | None = None) -> None:
+    ``certificate``: files of a certificate for 127.0.0.1 that is its own authority, and of its key;
+    with it clients come by https, without which some send no token.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        authority: str | None = None,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         parts = urllib.parse.urlsplit(url)
         self._to = (parts.hostname or "", parts.port or 443)
         self._trust = None
         if parts.scheme == "https":
             self._trust = ssl.create_default_context(cafile=authority)
+        self._own: ssl.SSLContext | None = None
+        self._certificate = certificate[0] if certificate is not None else None
+        if certificate is not None:
+            self._own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._own.load_cert_chain(*certificate)
         self._server = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.getsockname()[1]}"
         self.requests: list[Request] = []
         self._fault: Fault = lambda request: None
         self._down = self._closed = False
@@ -98,6 +113,8 @@ class ApiProxy:
     def kubeconfig(self, folder: Path, token: str = "none") -> Path:
         """Write a kubeconfig of this address; its path."""
         cluster, user = {"server": self.url}, {"token": token}
+        if self._certificate is not None:
+            cluster["certificate-authority"] = str(self._certificate)
         whole = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -166,7 +183,7 @@ class ApiProxy:
             self._open.add(client)
         try:
             if not self._down:
-                self._answer(client)
+                self._answer_securely(client)
         except (OSError, ValueError, IndexError):
             pass  # either side went away, or was cut
         finally:
@@ -176,6 +193,18 @@ class ApiProxy:
             with contextlib.suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
             client.close()
+
+    def _answer_securely(self, client: socket.socket) -> None:
+        """Answer on the connection, encrypted if clients come by https."""
+        if self._own is None:
+            self._answer(client)
+            return
+        with self._own.wrap_socket(client.dup(), server_side=True) as secure:
+            try:
+                self._answer(secure)
+            finally:
+                with self._guard:
+                    self._watches.discard(secure)
 
     def _answer(self, client: socket.socket) -> None:
         head, body = _head(client)
