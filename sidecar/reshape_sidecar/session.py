@@ -116,10 +116,10 @@ class Session:
             self._target.restore(_saved_target(self._newest.path))
             if self.target_reached:
                 self.total_steps = self.step
-        if self._ranks is not None:
-            self._ranks.take_part(self.step)
         self._stop.answered_by_loop = True
         self._stop.install()
+        if self._ranks is not None:
+            self._ranks.take_part(self.step)  # from now on the parent sends no SIGTERM
         self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
         self._reporter.phase(HookPhase.BUILDING)
 
@@ -279,8 +279,17 @@ class Session:
         self._began_s = time.monotonic()
 
     def save(self, write: Write) -> bool:
-        """Publish the state after the steps counted so far; False if the disk refused."""
-        return self._publish(write, complete=False) is None
+        """Publish the state after the steps counted so far; False if the disk refused.
+
+        With ``processes: per-gpu`` the process of rank 0 alone calls ``write``. If all processes
+        stop, the others wait for it and return the same.
+        """
+        ranks = self._ranks
+        if ranks is None or not ranks.is_stopped(self.step):
+            return self._publish(write, complete=False) is None
+        if not ranks.chief:
+            return ranks.wait_for_save(self.step)
+        return ranks.save_ended(self.step, self._publish(write, complete=False) is None)
 
     def finished(self, write: Write) -> None:
         """Publish the end of training; do nothing if it is published already.
@@ -336,12 +345,8 @@ class Session:
     def _save_with_ranks(self, ranks: RankBoundary, write: Write, now_s: float) -> None:
         """Save on rank 0: before all ranks stop, or because a save is due; the others need not."""
         if self.should_stop():
-            if not ranks.chief:
-                ranks.wait_for_save(self.step)
-            elif self.save(write):
+            if self.save(write):
                 self.leave()
-            else:
-                ranks.save_failed(self.step)
         elif ranks.chief and self._interval.due(now_s):
             self.save(write)
 
@@ -360,6 +365,8 @@ class Session:
     def _publish(self, write: Write, *, complete: bool) -> CheckpointError | None:
         """Publish; return the disk's error, or None if it is published or need not be here."""
         if self._settings.checkpoints is None:
+            return None
+        if self._settings.rank > 0:
             return None
         if not self._settings.chief:
             _write_and_discard(write)  # only the chief publishes
@@ -400,7 +407,8 @@ class Session:
             self._pacer.pause(took_s)
         self._reporter.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
         self._reporter.save_ended(took_s)
-        if not self._stop.requested():
+        stops = self._ranks is not None and self._ranks.is_stopped(self.step)
+        if not stops and not self._stop.requested():
             self._reporter.phase(HookPhase.TRAINING)
         return None
 

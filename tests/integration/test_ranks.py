@@ -56,6 +56,19 @@ print("rank", rank, "ends", flush=True)
 """
 )
 
+BY_HAND = TRAINS.replace(
+    "    job.step_done(save)\n",
+    "    job.step_done()\n    if job.should_stop() and job.save(save):\n        job.leave()\n",
+)
+SHOWS_PHASES = """
+from reshape_sidecar.hook.progress import ProgressReporter
+report = ProgressReporter.phase
+def phase(reporter, name):
+    print("rank", rank, "is", name, flush=True)
+    report(reporter, name)
+ProgressReporter.phase = phase
+"""
+
 
 class Start:
     """A group of ranks of one program, started as init does."""
@@ -210,6 +223,35 @@ def test_ranks_train_on_if_the_save_fails_and_stop_once_there_is_room(
     start.prints(f"rank 2 step {failed + 20}\n")
     (tmp_path / "full").unlink()
     assert start.ends() == EXIT_SAVED, start.text
+    assert set(start.steps().values()) == {start.saved_step()}
+
+
+def test_a_failed_save_by_hand_ends_and_the_request_can_be_withdrawn(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    (tmp_path / "full").touch()
+    started.append(start := Start(tmp_path, BY_HAND, "200", ranks=2))
+    start.prints("rank 1 step 3\n")
+    start.process.send_signal(signal.SIGTERM)
+    start.prints("is not saved|No space left")
+    failed = max(start.steps().values())
+    start.prints(f"rank 1 step {failed + 5}\n")
+    (tmp_path / "keep-running").touch()
+    (tmp_path / "full").unlink()
+    assert start.ends() == 0, start.text
+    assert start.steps() == {0: 200, 1: 200}
+
+
+def test_rank_0_alone_writes_and_reports_that_it_saves_until_it_leaves(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    program = BY_HAND.replace("def save(folder):", "def save(folder):\n    print(rank, 'writes')")
+    started.append(start := Start(tmp_path, JOINED + SHOWS_PHASES + program, "10000", ranks=2))
+    start.prints("rank 1 step 3\n")
+    start.process.send_signal(signal.SIGTERM)
+    assert start.ends() == EXIT_SAVED, start.text
+    assert re.findall(r"rank 0 is (\w+)", start.text)[-3:] == ["training", "saving", "saved"]
+    assert re.findall(r"(\d) writes", start.text) == ["0"]
     assert set(start.steps().values()) == {start.saved_step()}
 
 

@@ -28,6 +28,8 @@ class RankBoundary:
         self._page, self._rank = page, rank
         self._joined = page.ranks == 1
         self._asked = False
+        self._stop = 0
+        """Step after which all ranks wait for a save that has not ended; 0: none."""
 
     @property
     def chief(self) -> bool:
@@ -69,22 +71,35 @@ class RankBoundary:
         while 0 < page.target <= step:
             page.park(self._rank, step)
             if page.committed == step and page.failed != step:
+                self._stop = step
                 return True
             time.sleep(POLL_S)
         page.begin(self._rank, step + 1)
         return False
 
-    def wait_for_save(self, step: int) -> None:
-        """Wait for rank 0's save after ``step``; returns only if it failed.
+    def is_stopped(self, step: int) -> bool:
+        """Return whether all ranks wait after ``step`` for a save that has not ended."""
+        return 0 < step == self._stop
 
-        Once it is saved, rank 0 leaves, and the parent ends this process.
-        """
-        while self._page.failed != step:
+    def wait_for_save(self, step: int) -> bool:
+        """Wait for rank 0's save after ``step``; return whether it is saved."""
+        while step not in (self._page.failed, self._page.saved):
             time.sleep(POLL_S)
+        return self._ended(step, self._page.saved == step)
 
-    def save_failed(self, step: int) -> None:
-        """Let all ranks train on, because the save after ``step`` failed."""
-        self._page.failed = step
+    def save_ended(self, step: int, is_saved: bool) -> bool:
+        """Tell the other ranks of rank 0's save after ``step``; return ``is_saved``."""
+        if is_saved:
+            self._page.saved = step
+        else:
+            self._page.failed = step
+        return self._ended(step, is_saved)
+
+    def _ended(self, step: int, is_saved: bool) -> bool:
+        if not is_saved:
+            self._stop = 0
+            self._page.begin(self._rank, step + 1)
+        return is_saved
 
     def finish(self) -> None:
         """Note the end of training: from now on this rank stops at no boundary."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 BYTES = 8
 """Of each number."""
-_TARGET, _COMMITTED, _FAILED, _HEAD = range(4)
+_TARGET, _COMMITTED, _FAILED, _SAVED, _HEAD = range(5)
 _BEGUN, _PARKED, _FINISHED, _RANK = range(4)
 """Numbers of a rank, and how many it has."""
 
@@ -63,6 +63,15 @@ class Page:
     @failed.setter
     def failed(self, step: int) -> None:
         self._numbers[_FAILED] = step
+
+    @property
+    def saved(self) -> int:
+        """The committed step that is saved; rank 0 writes it."""
+        return self._numbers[_SAVED]
+
+    @saved.setter
+    def saved(self, step: int) -> None:
+        self._numbers[_SAVED] = step
 
     def begun(self, rank: int) -> int:
         """Return the step that ``rank`` makes or has made; 0: it takes no part yet."""
