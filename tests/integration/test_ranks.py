@@ -281,6 +281,31 @@ def test_ranks_without_a_session_get_the_signal_themselves(
     assert start.ends() == EXIT_SAVED
 
 
+@pytest.mark.parametrize("late_s", [0.0, 0.5])
+def test_a_rank_that_a_sigterm_ends_before_it_takes_part_ends_the_others(
+    tmp_path: Path, started: list[Start], late_s: float
+) -> None:
+    """Rank 0 waits for it, as in `init_process_group`; it begins before the signal, or later."""
+    program = (
+        JOINED
+        + "import signal\n"
+        + "signal.signal(signal.SIGTERM, signal.SIG_IGN if rank == 0 else signal.SIG_DFL)\n"
+        + f"late_s = {late_s}\n"
+        + "if late_s or rank: print('rank', rank, 'waits', flush=True)\n"
+        + "time.sleep(600 if rank else late_s)\n"
+        + "job = session.start()\n"
+        + "print('rank', rank, 'waits', flush=True)\n"
+        + "time.sleep(600)\n"
+    )
+    started.append(start := Start(tmp_path, program, ranks=2))
+    for rank in range(2):
+        start.prints(f"rank {rank} waits")
+    start.process.send_signal(signal.SIGTERM)
+    began_s = time.monotonic()
+    assert start.ends() == 128 + signal.SIGTERM, start.text
+    assert time.monotonic() - began_s < 5
+
+
 def test_a_rank_that_has_passed_the_target_moves_it(tmp_path: Path) -> None:
     page = Page.create(tmp_path / "page", 2)
     ranks = [RankBoundary(Page(tmp_path / "page", 2), rank) for rank in range(2)]

@@ -62,11 +62,13 @@ class Group:
         self._left: int | None = None
         """Exit code of rank 0, which has left."""
         self._give_up_s: float | None = None
+        self._missing: int | None = None
+        """Exit code of another rank, which has left without taking part."""
 
     def wait(self) -> int:
         """Return the exit code of the group once it has ended or must end."""
         while self._running:
-            waits = self._asked or self._give_up_s is not None
+            waits = self._asked or self._give_up_s is not None or self._missing is not None
             got = signal.sigtimedwait(SIGNALS, POLL_S) if waits else signal.sigwaitinfo(SIGNALS)
             if got is not None and got.si_signo != signal.SIGCHLD:
                 self.ask()
@@ -138,6 +140,10 @@ class Group:
             elif code not in (LEFT if self._asked else (0, EXIT_SAVED)):
                 self._tell(rank, process.pid, code)
                 return _positive(code)
+            elif rank > 0 and self._asked and not self._page.begun(rank):
+                self._missing = _positive(code)
+        if any(self._page.begun(rank) for rank in self._running):
+            return self._missing  # the others would wait for it without end
         return None
 
     def _tell(self, rank: int, pid: int, code: int) -> None:
