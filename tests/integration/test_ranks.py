@@ -124,7 +124,7 @@ class Start:
         """Wait for the end; return the exit code. No process is left then."""
         code = self.process.wait(WAIT_S)
         assert self.pids() == [], "no rank outlives the training process"
-        assert not list(self.folder.glob("reshape-ranks-*"))
+        assert not list(self.folder.glob("reshape-*"))
         return code
 
 
@@ -184,6 +184,7 @@ def test_no_rank_outlives_the_kill_of_its_parent(tmp_path: Path, started: list[S
     while start.pids():
         assert time.monotonic() < give_up_s
         time.sleep(0.01)
+    assert not list(tmp_path.glob("reshape-*")), "a killed parent leaves no file in TMPDIR"
 
 
 def test_a_release_waits_for_each_rank(tmp_path: Path, started: list[Start]) -> None:
@@ -306,9 +307,9 @@ def test_a_rank_that_a_sigterm_ends_before_it_takes_part_ends_the_others(
     assert time.monotonic() - began_s < 5
 
 
-def test_a_rank_that_has_passed_the_target_moves_it(tmp_path: Path) -> None:
-    page = Page.create(tmp_path / "page", 2)
-    ranks = [RankBoundary(Page(tmp_path / "page", 2), rank) for rank in range(2)]
+def test_a_rank_that_has_passed_the_target_moves_it() -> None:
+    page = Page.create(2)
+    ranks = [RankBoundary(Page(page.path, 2), rank) for rank in range(2)]
     for rank in ranks:
         rank.take_part(10)
     group = Group(page, [])
@@ -328,8 +329,8 @@ def test_a_rank_that_has_passed_the_target_moves_it(tmp_path: Path) -> None:
     assert all(rank.stops_after(12) for rank in ranks)
 
 
-def test_a_stop_commits_at_a_boundary_of_several_steps(tmp_path: Path) -> None:
-    page = Page.create(tmp_path / "page", 2)
+def test_a_stop_commits_at_a_boundary_of_several_steps() -> None:
+    page = Page.create(2)
     for rank in range(2):
         page.begin(rank, 9)  # eight steps are done, and the boundary before counted four
     group = Group(page, [])
@@ -345,8 +346,8 @@ def test_a_stop_commits_at_a_boundary_of_several_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("late", range(3))
-def test_nothing_is_committed_while_a_rank_is_not_parked(tmp_path: Path, late: int) -> None:
-    page = Page.create(tmp_path / "page", 3)
+def test_nothing_is_committed_while_a_rank_is_not_parked(late: int) -> None:
+    page = Page.create(3)
     for rank in range(3):
         page.begin(rank, 11)
     group = Group(page, [])
@@ -367,7 +368,7 @@ def test_a_request_that_follows_a_withdrawn_one_waits_for_ranks_that_are_still_p
 ) -> None:
     withdrawn = tmp_path / "keep-running"
     monkeypatch.setenv("RESHAPE_KEEP_RUNNING", str(withdrawn))
-    page = Page.create(tmp_path / "page", 2)
+    page = Page.create(2)
     for rank in range(2):
         page.begin(rank, 12)
     group = Group(page, [])

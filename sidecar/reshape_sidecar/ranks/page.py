@@ -1,7 +1,8 @@
-"""The page that a group of ranks and its parent share: a memory-mapped file of whole numbers.
+"""The page that a group of ranks and its parent share: whole numbers in memory.
 
 Does: holds how far each rank is, and the step after which all of them stop. Each number has one
-writer. Standard library only.
+writer. It is no file of a file system, so no kill leaves one and no full disk refuses it. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ class Page:
 
     def __init__(self, path: Path, ranks: int) -> None:
         """Map the file at ``path``. Raises OSError."""
-        self.ranks = ranks
+        self.path, self.ranks = path, ranks
         with open(path, "r+b") as file:
             size = BYTES * (_HEAD + _RANK * ranks)
             self._numbers = memoryview(mmap.mmap(file.fileno(), size)).cast("q")
 
     @classmethod
-    def create(cls, path: Path, ranks: int) -> Page:
-        """Create the file at ``path`` with zeros, and map it. Raises OSError."""
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        try:
-            os.ftruncate(descriptor, BYTES * (_HEAD + _RANK * ranks))
-        finally:
-            os.close(descriptor)
-        return cls(path, ranks)
+    def create(cls, ranks: int) -> Page:
+        """Return a page of zeros; processes of this user map it by its path. Raises OSError.
+
+        It ends with this process and those that have mapped it.
+        """
+        descriptor = os.memfd_create("reshape-ranks")
+        os.ftruncate(descriptor, BYTES * (_HEAD + _RANK * ranks))
+        return cls(Path(f"/proc/{os.getpid()}/fd/{descriptor}"), ranks)
 
     @property
     def target(self) -> int:

@@ -12,11 +12,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +30,7 @@ from reshape_sidecar.contract import (
     ENV_RANKS,
 )
 from reshape_sidecar.ranks.page import Page
-from reshape_sidecar.wire import EXIT_SAVED
+from reshape_sidecar.wire import EXIT_SAVED, SIGNAL_BASE
 
 POLL_S = 0.002
 """Pause between two looks at the page while a stop is asked."""
@@ -40,7 +38,6 @@ SAVE_AGAIN_AFTER_S = 5.0
 """Pause before ranks whose save failed are asked to stop again."""
 LEAVE_WAIT_S = 10.0
 """Longest wait for ranks without a session after rank 0 has left on a SIGTERM."""
-SIGNAL_BASE = 128
 NOT_EXECUTABLE = 127
 LEFT = (0, EXIT_SAVED, -signal.SIGTERM, SIGNAL_BASE + signal.SIGTERM)
 """Exit codes of a program that was asked to save and leave (``contract``)."""
@@ -191,13 +188,12 @@ def main(command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     devices = [name for name in os.environ.get(ENV_DEVICES, "").split(",") if name]
     count = max(1, len(devices))
-    folder = Path(tempfile.mkdtemp(prefix="reshape-ranks-"))
     ranks: list[subprocess.Popen[bytes]] = []
-    page = Page.create(folder / "page", count)
+    page = Page.create(count)
     group = None
     try:
         for rank in range(count):
-            ranks.append(start(command, environment(rank, count, folder / "page")))
+            ranks.append(start(command, environment(rank, count, page.path)))
         group = Group(page, ranks)
         return group.wait()
     except OSError as error:
@@ -205,7 +201,6 @@ def main(command: list[str]) -> int:
         return NOT_EXECUTABLE
     finally:
         (group or Group(page, ranks)).end()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
