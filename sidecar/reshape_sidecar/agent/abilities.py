@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.init import processes
 from reshape_sidecar.init.values import TrainingProcess
 from reshape_sidecar.limits import HOOKED_RUNNING_S
 from reshape_sidecar.wire import Saves
@@ -19,12 +20,18 @@ BEFORE_TRAINING = (HookPhase.IMPORTING, HookPhase.BUILDING)
 
 
 def saves(
-    training: TrainingProcess, report: HookReport | None, *, reports: bool, now_s: float
+    training: TrainingProcess,
+    report: HookReport | None,
+    *,
+    reports: bool,
+    now_s: float,
+    per_gpu: bool = False,
 ) -> Saves | None:
     """Return when a process that trains saves; None while its first report is missing.
 
     ``report``: its newest. ``reports``: it runs under the hook, or its script names the session
-    API. ``now_s``: monotonic clock.
+    API. ``now_s``: monotonic clock. ``per_gpu``: it is the parent of the processes that train, and
+    sends them the SIGTERM.
     """
     if report is not None:
         if report.saves is not None:
@@ -33,7 +40,14 @@ def saves(
         return Saves.NEVER if report.phase in BEFORE_TRAINING else Saves.BOUNDARY
     if reports:
         return None if now_s < training.spawned_at_s + HOOKED_RUNNING_S else Saves.NEVER
-    return Saves.SIGTERM if catches(training.pid, signal.SIGTERM) else Saves.NEVER
+    pids = children(training.pid) if per_gpu else [training.pid]
+    handles = any(catches(pid, signal.SIGTERM) for pid in pids)
+    return Saves.SIGTERM if handles else Saves.NEVER
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that ``pid`` has started and that still run."""
+    return [proc.pid for proc in processes.snapshot().values() if proc.parent == pid]
 
 
 def catches(pid: int, signum: signal.Signals, proc: Path = PROC) -> bool:

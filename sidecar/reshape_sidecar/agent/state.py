@@ -26,7 +26,7 @@ from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import InitStatus
 from reshape_sidecar.user import User, run_as
-from reshape_sidecar.wire import GpuUse, Observed, Saves
+from reshape_sidecar.wire import GpuUse, Observed, Processes, Saves
 
 
 class AgentState:
@@ -83,7 +83,10 @@ class AgentState:
         if training is None or self.memory.trained_generation < training.generation:
             return None
         reports = self.names_first_step
-        return abilities.saves(training, self.hook, reports=reports, now_s=time.monotonic())
+        per_gpu = self.spec.processes is Processes.PER_GPU
+        return abilities.saves(
+            training, self.hook, reports=reports, now_s=time.monotonic(), per_gpu=per_gpu
+        )
 
     def persist(self, **changes: Any) -> None:
         """Change the memory, write it to the disk, then report it."""

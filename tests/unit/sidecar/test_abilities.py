@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.agent import abilities
+from reshape_sidecar.agent.environment import ranks_path
 from reshape_sidecar.agent.printed_exception import exception_in
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.exceptions import message_of
@@ -72,6 +73,26 @@ def test_a_program_that_reports_nothing_is_judged_by_its_handler(
 ) -> None:
     monkeypatch.setattr(abilities, "catches", lambda pid, signum: found)
     assert of(None, reports=False) is when
+
+
+@pytest.mark.parametrize(("line", "when"), [(HANDLER, Saves.SIGTERM), ("", Saves.NEVER)])
+def test_ranks_without_a_session_are_judged_by_their_own_handlers(
+    tmp_path: Path, line: str, when: Saves
+) -> None:
+    ready = tmp_path / "ready"
+    code = f"import signal, time\n{line}\nopen({str(ready)!r}, 'w').close()\ntime.sleep(60)\n"
+    env = {"RESHAPE_DEVICES": "gpu-0", "PYTHONPATH": "", "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-I", str(ranks_path()), sys.executable, "-S", "-c", code]
+    parent = subprocess.Popen(command, env=env)
+    try:
+        while not ready.exists():
+            assert parent.poll() is None
+            time.sleep(0.01)
+        training = TrainingProcess(3, parent.pid, 1, 100.0)
+        assert abilities.saves(training, None, reports=False, now_s=101.0, per_gpu=True) is when
+    finally:
+        parent.kill()
+        parent.wait()
 
 
 GRAPH = """Graph execution error:
