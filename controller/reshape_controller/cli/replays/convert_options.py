@@ -1,0 +1,232 @@
+"""The options of the command workload convert: columns, choices and submissions."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.replays import inputs
+from reshape_controller.records.limits import GPUS_MAX
+from reshape_controller.replay import convert
+from reshape_controller.replay.inputs import SECONDS_MAX
+from reshape_controller.replay.trace_rows import Layout
+
+FACTOR_MIN, FACTOR_MAX = 1e-3, 1e3
+"""Range of ``--scale-load``."""
+
+
+def column(text: str, *names: str) -> typer.models.OptionInfo:
+    """Return an option that names a column of a trace."""
+    found: typer.models.OptionInfo = typer.Option(*names, metavar="COLUMN", help=text)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """The options that name columns of a trace."""
+
+    submit: Annotated[str, column("Submission: seconds, or a date.")] = "submit_time"
+    gpus: Annotated[str, column("GPU count of a job.")] = "gpu_num"
+    milli: Annotated[str | None, column("Thousandths of each GPU that the job uses.")] = None
+    duration: Annotated[str | None, column("Duration in seconds; default: duration.")] = None
+    start: Annotated[str | None, column("Start of the training; with --end.")] = None
+    end: Annotated[str | None, column("End of the training, instead of a duration.")] = None
+    iterations: Annotated[str | None, column("Number of iterations, instead of a duration.")] = None
+    batch: Annotated[
+        str | None, column("With --iterations: samples of an iteration on all GPUs together.")
+    ] = None
+    model: Annotated[str | None, column("Name of the model; see --map.")] = None
+    gpu_type_column: Annotated[str | None, column("GPU type of a job; see --map.")] = None
+    sizes_column: Annotated[
+        str | None, column("GPU counts that the job may use: 1 2 4, or 1-8; empty: only its own.")
+    ] = None
+    user: Annotated[str | None, column("User of a job.")] = None
+    priority: Annotated[str | None, column("Priority of a job, a whole number.")] = None
+    name: Annotated[str | None, column("Unique job name; default: numbered names.")] = None
+
+    @property
+    def columns(self) -> convert.Columns:
+        """Return the columns."""
+        lengths = (self.duration, self.end, self.iterations)
+        return convert.Columns(
+            submit=self.submit,
+            gpus=self.gpus,
+            milli=self.milli,
+            duration="duration" if lengths == (None, None, None) else self.duration,
+            start=self.start,
+            end=self.end,
+            iterations=self.iterations,
+            batch=self.batch,
+            model=self.model,
+            gpu_type=self.gpu_type_column,
+            sizes=self.sizes_column,
+            user=self.user,
+            priority=self.priority,
+            name=self.name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOptions:
+    """The options for what a trace does not say, or says in a way that a job cannot."""
+
+    job_set: Annotated[
+        str,
+        typer.Option(
+            help="Set of job types, one to four; a job's name picks its type, unless --model does."
+        ),
+    ] = "one"
+    gpu_type: Annotated[
+        str, typer.Option(help="GPU type on which jobs ran, unless --gpu-type-column says it.")
+    ] = "V100"
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="NAME=TYPE|FILE",
+            help="Job type of a model, or GPU type of a GPU's name; or a CSV file of such pairs.",
+        ),
+    ] = None
+    default_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--default-unknown",
+            help="Models without a profile, and rows without a model, get a type of --job-set; GPU"
+            " types get --gpu-type.",
+        ),
+    ] = False
+    largest: Annotated[
+        int, typer.Option(min=1, max=GPUS_MAX, help="Largest GPU count of a job.")
+    ] = 8
+    cap: Annotated[
+        bool,
+        typer.Option(
+            "--cap", help="Larger jobs get --largest GPUs for the same GPU time; else left out."
+        ),
+    ] = False
+    parts: Annotated[
+        convert.Parts,
+        typer.Option(
+            help="Jobs with parts of GPUs: left out, on whole GPUs for as long (round), or on whole"
+            " GPUs for a shorter time (keep: the same GPU time)."
+        ),
+    ] = convert.Parts.LEAVE_OUT
+    rigid: Annotated[
+        bool, typer.Option("--rigid", help="Each job has only the GPU count of the trace.")
+    ] = False
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1,2,4",
+            help="GPU counts that jobs may use beside their own; default: powers of two.",
+        ),
+    ] = None
+    default_duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            max=SECONDS_MAX,
+            help="Duration of jobs without one, and of jobs whose times run backwards.",
+        ),
+    ] = None
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read.")
+    ] = False
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME", help="Names of the columns, of a file without a head."),
+    ] = None
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHARACTER|tab", help="Between cells; default: a tab in .tsv, else a comma."
+        ),
+    ] = None
+
+    def choices(self) -> convert.Choices:
+        """Return the choices. Raises CliError."""
+        if self.rigid and self.sizes is not None:
+            what = "--rigid leaves a job its own number of GPUs, and --sizes gives it more"
+            raise failed(Exit.USAGE, what, "--rigid --sizes", "leave out one of the two")
+        sizes = inputs.sizes_of(self.sizes) if self.sizes is not None else None
+        separator = "\t" if self.separator in ("tab", "\\t") else self.separator
+        if separator is not None and (len(separator) != 1 or separator in '\r\n"'):
+            what = f"{self.separator!r} is not a character that can separate cells"
+            raise failed(Exit.USAGE, what, "--separator", "for example tab, or ;")
+        head = tuple(self.head.split(",")) if self.head is not None else None
+        return convert.Choices(
+            self.job_set,
+            self.gpu_type,
+            self.largest,
+            () if self.rigid else sizes,
+            self.parts,
+            self.cap,
+            self.skip_bad,
+            self.default_unknown,
+            self.default_duration,
+            names_of(self.names or []),
+            Layout(head, separator),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalOptions:
+    """The options that choose and scale submissions."""
+
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="START..END",
+            help="Only jobs submitted in this time: 0d..7d from the first submission, or times as"
+            " in the trace; START or END may be missing.",
+        ),
+    ] = None
+    scale_load: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            min=FACTOR_MIN,
+            max=FACTOR_MAX,
+            help="Let jobs arrive this many times as densely.",
+        ),
+    ] = None
+    load: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATIO",
+            min=FACTOR_MIN,
+            max=FACTOR_MAX,
+            help="Let jobs arrive so densely that they ask for this share of --cluster's GPU time.",
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="4*8xV100", help="Cluster of which the load is printed or chosen."),
+    ] = None
+
+
+def names_of(texts: list[str]) -> dict[str, str]:
+    """Return pairs of ``NAME=TYPE`` and of files with a pair in each line. Raises CliError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, kind = text.rpartition("=")
+        if equals:
+            found[name] = kind.strip()
+            continue
+        try:
+            with open(text, encoding="utf-8-sig", newline="") as file:
+                pairs = [row for row in csv.reader(file) if row]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            what = f"{text} is not NAME=TYPE, and no file that can be read: {error}"
+            raise failed(Exit.USAGE, what, "--map", "for example --map bert=resnet50") from None
+        odd = [number for number, row in enumerate(pairs, start=1) if len(row) != 2]
+        if odd:
+            what = f"{text}: row {odd[0]} has not two cells, a name and a type"
+            raise failed(Exit.USAGE, what, "--map")
+        found |= {name: kind.strip() for name, kind in pairs}
+    return found
