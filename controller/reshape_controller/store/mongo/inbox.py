@@ -58,7 +58,10 @@ async def make_own_inboxes(database: Database, users: tuple[str, ...]) -> None:
 async def oldest(
     database: Database, limit: int, users: tuple[str, ...] = ()
 ) -> tuple[InboxItem, ...]:
-    """The oldest requests, bounded in number and size; of each of the users an equal share."""
+    """The oldest requests, bounded in number and size.
+
+    Each of the users has an equal share of the number, and the size goes to the first of them.
+    """
     items: list[InboxItem] = []
     size = 0
     for source in (

@@ -231,7 +231,9 @@ class MongoStore:
         await self._on(inbox.put, item)
 
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
-        return await self._on(inbox.oldest, limit, self._insert_users)
+        users = self._insert_users
+        self._insert_users = (*users[1:], *users[:1])  # the next poll begins at the next user
+        return await self._on(inbox.oldest, limit, users)
 
     async def wait_for_requests(self, wait_s: float) -> None:
         """Wait so long, or less if a change stream shows a new request."""
