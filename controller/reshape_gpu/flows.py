@@ -101,10 +101,21 @@ def asked(
 def wait(
     key: str, timeout_s: float | None, clock: Callable[[], float] = time.monotonic
 ) -> Flow[JobView]:
-    """Return the job once it has ended, or is paused for an error. Raises WaitTimeout."""
+    """Return the job once it has ended, or is paused for an error.
+
+    Raises WaitTimeout, also if no daemon answers when the time is over.
+    """
     until_s = None if timeout_s is None else clock() + timeout_s
     while True:
-        job = yield from asked(requests.job(key), PATIENCE_S)
+        patience_s = PATIENCE_S if until_s is None else min(PATIENCE_S, until_s - clock())
+        try:
+            job = yield from asked(requests.job(key), patience_s, clock)
+        except Unreachable as error:
+            if until_s is None or clock() < until_s:
+                raise
+            away = error.problems[0].what
+            what = f"it is not known whether {key} has ended after {timeout_s:g} s: {away}"
+            raise WaitTimeout.of(what, f"timeout_s={timeout_s:g}", "wait again later") from None
         if job.has_ended or job.is_paused_for_error:
             return job
         if until_s is not None and clock() >= until_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -63,11 +64,29 @@ def test_a_wait_ends_at_a_pause_for_an_error_and_not_at_one_of_a_person() -> Non
 
 
 def test_a_wait_that_is_over_names_the_job_and_the_time() -> None:
-    times = iter([0.0, 1.0, 6.0])
-    flow = flows.wait("a", 5.0, lambda: next(times))
+    times = itertools.count()
+    flow = flows.wait("a", 5.0, lambda: float(next(times)))
     with pytest.raises(WaitTimeout, match="a-1 has not ended after 5 s: it is running") as error:
         carried_out(flow, job("running"), job("running"))
     assert error.value.problems[0].where == "timeout_s=5"
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 5.0])
+def test_a_wait_is_over_in_time_while_no_daemon_answers(timeout_s: float) -> None:
+    times = itertools.count()
+    flow = flows.wait("a", timeout_s, lambda: float(next(times)))
+    with pytest.raises(WaitTimeout, match="no daemon answers") as error:
+        carried_out(flow, *[GONE] * 500)
+    assert next(times) <= timeout_s + 5
+    assert error.value.problems[0].where == f"timeout_s={timeout_s:g}"
+
+
+def test_a_longer_wait_ends_once_the_daemon_is_away_for_long() -> None:
+    times = itertools.count()
+    flow = flows.wait("a", 2 * flows.PATIENCE_S, lambda: float(next(times)))
+    with pytest.raises(Unreachable):
+        carried_out(flow, *[GONE] * 500)
+    assert next(times) <= flows.PATIENCE_S + 5
 
 
 def test_the_patience_for_a_daemon_that_is_away_is_limited() -> None:
