@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -24,12 +25,15 @@ from reshape_gpu.values import (
     EventView,
     GpuView,
     IdentityView,
+    JobPage,
     JobView,
     Trial,
     Usage,
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     from tornado.httpclient import AsyncHTTPClient
 
 T = TypeVar("T")
@@ -39,10 +43,20 @@ REQUESTS_MAX = 100
 BODY_BYTES_MAX = 1 << 30
 
 
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """Tornado's HTTP client, and the permits of requests under way: a request that waits in its
+    queue instead would soon count as unanswered."""
+
+    http: AsyncHTTPClient
+    permits: asyncio.Semaphore
+    tls: ssl.SSLContext | None
+
+
 class AsyncClient(Connection):
     """A client of a daemon, for asyncio. Its methods and errors are those of ``Client``."""
 
-    _sender: AsyncHTTPClient | None = None
+    _sender: _Sender | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,7 +67,7 @@ class AsyncClient(Connection):
     def close(self) -> None:
         """Close the HTTP client; the next request opens another."""
         if self._sender is not None:
-            self._sender.close()
+            self._sender.http.close()
             self._sender = None
 
     async def submit(
@@ -79,6 +93,17 @@ class AsyncClient(Connection):
         limit: int | None = None,
     ) -> tuple[JobView, ...]:
         return (await self.run(flows.all_jobs(state, user, name, limit))).jobs
+
+    async def page(
+        self,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        state: str | None = None,
+        user: str | None = None,
+        name: str | None = None,
+    ) -> JobPage:
+        return await self.ask(requests.jobs(limit, after, state, user, name))
 
     async def wait(self, key: str, *, timeout_s: float | None = None) -> JobView:
         return await self.run(flows.wait(key, timeout_s))
@@ -156,28 +181,34 @@ class AsyncClient(Connection):
     async def _exchange(self, request: Request[Any]) -> Response:
         from tornado.httpclient import HTTPClientError, HTTPRequest
 
+        sender = self._open()
         message = HTTPRequest(
             self.url + request.target,
             method=request.method,
             headers=self._headers(request),
             body=request.data if request.method == "POST" else None,
+            connect_timeout=ANSWER_S,
             request_timeout=ANSWER_S,
             follow_redirects=False,
-            ca_certs=None if self.target.ca is None else str(self.target.ca),
+            ssl_options=sender.tls,
         )
         try:
-            answer = await self._http().fetch(message, raise_error=False)
+            async with sender.permits:
+                answer = await sender.http.fetch(message, raise_error=False)
         except HTTPClientError as error:  # the connection was closed, or the time is over
             raise answers.unreachable(self.target, error) from None
         except OSError as error:
             raise answers.unreachable(self.target, error) from None
         return self._response(answer.code, dict(answer.headers.get_all()), answer.body)
 
-    def _http(self) -> AsyncHTTPClient:
+    def _open(self) -> _Sender:
+        """Return the sender, and make it if there is none. Raises SettingError."""
         if self._sender is None:
             from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-            self._sender = SimpleAsyncHTTPClient(
+            tls = self._tls()
+            http = SimpleAsyncHTTPClient(
                 force_instance=True, max_clients=REQUESTS_MAX, max_body_size=BODY_BYTES_MAX
             )
+            self._sender = _Sender(http, asyncio.Semaphore(REQUESTS_MAX), tls)
         return self._sender

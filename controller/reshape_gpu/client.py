@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from reshape_gpu import answers, flows, lines, record, requests
 from reshape_gpu.connection import ANSWER_S, Connection, seconds
-from reshape_gpu.errors import ClientError, SettingError
+from reshape_gpu.errors import ClientError
 from reshape_gpu.flows import Flow, Item, LogPart, Pause, Run
 from reshape_gpu.record import Record
 from reshape_gpu.requests import Request, Response
@@ -192,16 +192,7 @@ class Client(Connection):
 
     def _connection(self, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
         """Return a connection, not open yet. Raises SettingError."""
-        host = parts.hostname or ""
-        if parts.scheme != "https":
+        host, tls = parts.hostname or "", self._tls()
+        if tls is None:
             return http.client.HTTPConnection(host, parts.port or 80, timeout=ANSWER_S)
-        import ssl  # here, because a daemon on this machine does not need it
-
-        try:
-            context = ssl.create_default_context(cafile=self.target.ca)
-        except OSError as error:
-            what = f"the CA certificates cannot be read: {error.strerror or error}"
-            raise SettingError.of(what, str(self.target.ca), "give PEM: --ca FILE") from None
-        return http.client.HTTPSConnection(
-            host, parts.port or 443, timeout=ANSWER_S, context=context
-        )
+        return http.client.HTTPSConnection(host, parts.port or 443, timeout=ANSWER_S, context=tls)

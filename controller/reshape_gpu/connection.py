@@ -5,15 +5,20 @@ from __future__ import annotations
 import getpass
 import os
 import time
+import urllib.parse
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from reshape_gpu import answers
 from reshape_gpu import target as targets
 from reshape_gpu.config import ARGUMENT, load
+from reshape_gpu.errors import SettingError
 from reshape_gpu.requests import Request, Response
 from reshape_gpu.target import Target
+
+if TYPE_CHECKING:
+    import ssl
 
 ANSWER_S = 60.0
 """Longest wait for a response; the daemon answers ``not ready`` much earlier."""
@@ -54,6 +59,18 @@ class Connection:
     @property
     def url(self) -> str:
         return self.target.url
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Return what to check certificates with; None without TLS. Raises SettingError."""
+        if urllib.parse.urlsplit(self.url).scheme != "https":
+            return None
+        import ssl  # here, because a daemon on this machine does not need it
+
+        try:
+            return ssl.create_default_context(cafile=self.target.ca)
+        except OSError as error:
+            what = f"the CA certificates cannot be read: {error.strerror or error}"
+            raise SettingError.of(what, str(self.target.ca), "give PEM: --ca FILE") from None
 
     def _headers(self, request: Request[Any]) -> dict[str, str]:
         return {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import math
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,15 @@ import numpy
 import pytest
 
 import reshape_gpu
-from reshape_gpu import AsyncClient, Client, NotFound, PackageMissing, RecordRejected, SettingError
+from reshape_gpu import (
+    AsyncClient,
+    Client,
+    NotFound,
+    PackageMissing,
+    RecordRejected,
+    SettingError,
+    async_client,
+)
 from reshape_gpu import record as records
 from reshape_gpu.errors import ClientError, Unreachable
 from reshape_gpu.logins import Login, Logins, logins_file, write
@@ -137,6 +147,45 @@ def test_both_clients_turn_the_same_answers_into_the_same_errors(tmp_path: Path)
         assert type(of_sync.value) is type(of_async.value), data
         assert of_sync.value.problems[0].where == of_async.value.problems[0].where
     assert issubclass(NotFound, ClientError)
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    for name, method in vars(Client).items():
+        if not name.startswith("_"):
+            there = inspect.signature(getattr(AsyncClient, name)).parameters
+            assert there == inspect.signature(method).parameters, name
+
+
+def test_requests_that_wait_for_others_are_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_client, "ANSWER_S", 1.5)
+    monkeypatch.setattr(async_client, "REQUESTS_MAX", 1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.4)
+        writer.write(answer(200, '{"gpus": []}'))
+        await writer.drain()
+        writer.close()
+
+    async def scenario() -> list[object]:
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        async with listening, AsyncClient.at(at(f"http://127.0.0.1:{port}")) as client:
+            return list(await asyncio.gather(*(client.gpus() for _ in range(5))))
+
+    assert asyncio.run(scenario()) == [()] * 5
+
+
+def test_both_clients_name_certificates_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "text.pem").write_text("no certificate")
+    for ca in (tmp_path / "absent.pem", tmp_path / "text.pem"):
+        there = replace(at("https://127.0.0.1:1"), ca=ca)
+        with pytest.raises(SettingError, match="CA certificates cannot be read") as of_sync:
+            Client.at(there).get("a")
+        with pytest.raises(SettingError) as of_async:
+            asyncio.run(AsyncClient.at(there).get("a"))
+        assert of_sync.value.problems == of_async.value.problems
+        assert of_async.value.problems[0].where == str(ca)
 
 
 def test_both_clients_say_that_no_daemon_answers_at_an_address() -> None:
