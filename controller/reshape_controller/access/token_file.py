@@ -89,6 +89,11 @@ class TokenFile:
         return tuple(token for token in self.tokens if not token.revoked)
 
     @property
+    def listed(self) -> tuple[NamedToken, ...]:
+        """The tokens that were not revoked, and those that still give a name its uid."""
+        return tuple(t for t in self.tokens if not t.revoked or t.uid is not None)
+
+    @property
     def newest(self) -> dict[str, NamedToken]:
         """The newest token of each name, also one that has ended."""
         return {token.name: token for token in self.tokens}

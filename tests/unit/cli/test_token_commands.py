@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from reshape_controller.access import token_file
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Caps, Identity, Role
+from reshape_controller.access.submission import Denied
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.main import build
 from reshape_gpu.errors import ClientError
@@ -68,6 +69,18 @@ def test_a_rotated_token_and_the_one_before_are_valid_and_a_revoked_is_not(home:
     assert reshape("token", "revoke", "vera").exit_code == 0
     assert known.of(at_once) is None
     assert "'vera' has no token" in text_of(reshape("token", "revoke", "vera"))
+
+
+def test_a_revoked_name_is_listed_while_its_uid_counts(home: Home) -> None:
+    for name, *uid in (("ada", "--uid", "1001"), ("bob",), ("old", "--expires", "0s")):
+        assert reshape("token", "create", name, *uid).exit_code == 0
+    for name in ("ada", "bob"):
+        assert reshape("token", "revoke", name).exit_code == 0
+    listed = json.loads(reshape("token", "list", "-o", "json").stdout)["tokens"]
+    assert {each["name"]: each["state"] for each in listed} == {"old": "expired", "ada": "revoked"}
+    assert "revoked" in reshape("token", "list").stdout
+    with pytest.raises(Denied, match=r"\(ada has one\), and none is known for bob"):
+        identities(home).uids().of("bob")
 
 
 def test_mistakes_are_refused_with_a_remedy(home: Home) -> None:

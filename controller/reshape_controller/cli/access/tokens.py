@@ -41,6 +41,14 @@ class PersonRole(StrEnum):
     SCRAPER = Role.SCRAPER.value
 
 
+class TokenState(StrEnum):
+    """Whether a token opens anything. The jobs of its name have its uid in each state."""
+
+    VALID = "valid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
 @dataclass(frozen=True, slots=True)
 class NewToken:
     """A token that was just drawn; only its hash is stored."""
@@ -116,17 +124,24 @@ def revoke(config: Config, name: NameArgument) -> None:
 @token_app.command("list")
 @options_from("home", "secrets", "output")
 def list_tokens(config: Config) -> None:
-    """List the named tokens with role, caps and expiry."""
+    """List the named tokens with role, caps and expiry; a revoked one if it has a uid."""
     path = _home(config).named_tokens_file
     try:
         file = token_file.read(path)
     except TokenFileError as error:
         raise _refused(error, path) from None
-    shown = [_plain(token) for token in file.issued]
-    emit({"tokens": shown}, form(config), lambda: _table(file.issued))
+    now_s = time.time()
+    shown = [_plain(token, now_s) for token in file.listed]
+    emit({"tokens": shown}, form(config), lambda: _table(file.listed, now_s))
 
 
-def _plain(token: NamedToken) -> dict[str, object]:
+def _state(token: NamedToken, now_s: float) -> TokenState:
+    if token.revoked:
+        return TokenState.REVOKED
+    return TokenState.VALID if token.valid_at(now_s) else TokenState.EXPIRED
+
+
+def _plain(token: NamedToken, now_s: float) -> dict[str, object]:
     """Return a token's values without its hash."""
     return {
         "name": token.name,
@@ -137,14 +152,14 @@ def _plain(token: NamedToken) -> dict[str, object]:
         "priority": token.priority,
         "pin": token.pin,
         "may_restart": token.may_restart,
+        "state": _state(token, now_s).value,
     }
 
 
-def _table(tokens: tuple[NamedToken, ...]) -> RenderableType:
+def _table(tokens: tuple[NamedToken, ...], now_s: float) -> RenderableType:
     names = ("NAME", "ROLE", "UID", "PRIORITY", "PIN", "MAY_RESTART", "CREATED", "EXPIRES")
-    table, now_s = grid(*names, right=("UID", "PRIORITY")), time.time()
+    table = grid(*names, right=("UID", "PRIORITY"))
     for token in tokens:
-        expires = "no end" if token.expires_at_s is None else moment(token.expires_at_s)
         table.add_row(
             token.name,
             token.role.value,
@@ -153,9 +168,17 @@ def _table(tokens: tuple[NamedToken, ...]) -> RenderableType:
             "yes" if token.pin else "no",
             "yes" if token.may_restart else "no",
             moment(token.created_at_s),
-            expires if token.valid_at(now_s) else f"{expires} (expired)",
+            _end(token, now_s),
         )
     return table
+
+
+def _end(token: NamedToken, now_s: float) -> str:
+    state = _state(token, now_s)
+    if state is TokenState.REVOKED:
+        return state.value
+    end = "no end" if token.expires_at_s is None else moment(token.expires_at_s)
+    return end if state is TokenState.VALID else f"{end} ({state.value})"
 
 
 def _show(config: Config, token: NamedToken, secret: str) -> None:
