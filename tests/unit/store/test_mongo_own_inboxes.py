@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from reshape_controller.store.conventions import READ_BYTES_MAX
 from reshape_controller.store.mongo import inbox, request_fields
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import InboxItem
 
+BYTES_MAX = 40
 USERS = ("ada", "bob", "eve")
 
 
@@ -25,7 +25,7 @@ async def nothing(*_: object) -> AsyncIterator[InboxItem]:
 async def own(_: object, limit: int, user: str) -> AsyncIterator[InboxItem]:
     """Ada's documents fill a poll; the others have a short one each."""
     for number in range(limit if user == "ada" else 1):
-        size = READ_BYTES_MAX // 2 if user == "ada" else 2
+        size = BYTES_MAX // 2 if user == "ada" else 2
         yield InboxItem(f"{user}{number}", "submit", "x" * size, user)
 
 
@@ -40,6 +40,7 @@ def test_a_user_whose_documents_fill_a_poll_leaves_the_next_to_the_others(
     for name in ("_requests", "_job_records"):
         monkeypatch.setattr(inbox, name, nothing)
     monkeypatch.setattr(inbox, "_own_requests", own)
+    monkeypatch.setattr(inbox, "READ_BYTES_MAX", BYTES_MAX)
     store = MongoStore("mongodb://127.0.0.1:1/x", insert_users=USERS)
 
     async def polls() -> list[list[str]]:
