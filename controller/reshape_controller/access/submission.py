@@ -35,12 +35,10 @@ class Uids:
         """
         uid = self.known.get(user)
         if uid is None and self.known and user not in self.operators:
-            what = (
-                f"jobs run under the uids of their users here ({min(self.known)} has one), and "
-                f"none is known for {user:.80}"
-            )
+            what = f"jobs run under the uids of their users here, and none is known for {user:.80}"
             remedy = (
-                "submit it with a token that has a uid (reshape token create NAME --uid UNIX-USER)"
+                "submit it with a token that has a uid: an operator makes one by reshape token "
+                "create NAME --uid UNIX-USER, and sees the uids of all names by reshape token list"
             )
             raise Denied((FieldError("user", what, remedy),))
         return uid
