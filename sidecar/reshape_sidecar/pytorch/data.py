@@ -41,6 +41,19 @@ def seed_generators(seed: int) -> None:
         numpy.random.seed(seed & 0xFFFFFFFF)
 
 
+def generator_states() -> dict[str, Any]:
+    """Return the states of all generators, by library; two of a library can be compared."""
+    tensors = [torch.default_generator.get_state()]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        tensors += torch.cuda.get_rng_state_all()
+    states: dict[str, Any] = {"python": random.getstate()}
+    states |= {f"torch {n}": bytes(tensor.tolist()) for n, tensor in enumerate(tensors)}
+    if (numpy := sys.modules.get("numpy")) is not None:
+        name, keys, *position = numpy.random.get_state()
+        states["numpy"] = (name, keys.tobytes(), position)
+    return states
+
+
 class Samples(Dataset):  # type: ignore[misc]
     """The script's dataset by keys of epoch and index; what a sample draws depends on its key."""
 

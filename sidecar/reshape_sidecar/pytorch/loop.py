@@ -22,7 +22,13 @@ import torch.distributed as dist
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, Verdict
-from reshape_sidecar.pytorch.data import LoaderError, Share, seed_generators, seed_of
+from reshape_sidecar.pytorch.data import (
+    LoaderError,
+    Share,
+    generator_states,
+    seed_generators,
+    seed_of,
+)
 
 STATE_FILE = "state.pt"
 POSITION_FILE = "position.json"
@@ -91,6 +97,30 @@ class Parts:
             "scheduler": _listed(scheduler),
             "scaler": _listed(scaler),
         }
+
+    def check(self, ranks: int) -> None:
+        """Raise LoopError if ``ranks`` processes cannot train these models together."""
+        for model in self.models:
+            if any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
+                raise LoopError(
+                    f"{type(_unwrapped(model)).__name__} is sharded, and job.batches saves whole"
+                    " models; write `processes: one` and save as examples/pytorch/train_sharded.py"
+                    " does"
+                )
+        if ranks == 1:
+            return
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        alone = {id(parameter) for group in groups for parameter in group["params"]}
+        parallel = [model for model in self.models if _is_parallel(model)]
+        alone -= {id(parameter) for model in parallel for parameter in model.parameters()}
+        for model in self.models:
+            trains_alone = any(id(parameter) in alone for parameter in model.parameters())
+            if trains_alone or not parallel:
+                raise LoopError(
+                    f"{ranks} processes train, and the {type(_unwrapped(model)).__name__} of each"
+                    " learns alone: wrap it in torch.nn.parallel.DistributedDataParallel, or write"
+                    " `processes: one`"
+                )
 
     def save(self, folder: Path, position: Position) -> None:
         """Write all parts and the position into ``folder``."""
@@ -273,7 +303,7 @@ class Loop:
         self._session.check_joined()
         joined = dist.is_available() and dist.is_initialized()
         rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
-        _check_models(parts.models, ranks)
+        parts.check(ranks)
         self._parts = parts
         known = self._position
         seed = self._agreed_seed(ranks) if known is None else known.seed
@@ -294,31 +324,36 @@ class Loop:
         """Return the record's seed, or else that of rank 0's generator."""
         if self._seed is not None:
             return self._seed
-        agreed = [torch.initial_seed() & (2**63 - 1)]
-        if ranks > 1:
-            dist.broadcast_object_list(agreed)
-        return int(agreed[0])
+        seed: int = torch.initial_seed() & (2**63 - 1)
+        if ranks == 1:
+            return seed
+        assert self._parts is not None
+        parameters = (parameter for model in self._parts.models for parameter in model.parameters())
+        agreed = torch.tensor([seed], device=next(parameters).device)  # nccl takes no other device
+        dist.broadcast(agreed, src=0)
+        return int(agreed.item())
 
-    def _seed_batch(self, number: int) -> Any:
-        """Seed all generators for a batch; return PyTorch's state while the loop looks."""
+    def _seed_batch(self, number: int) -> dict[str, Any] | None:
+        """Seed all generators for a batch; return their states while the loop looks."""
         assert self._position is not None
         rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         seed = seed_of(self._position.seed, "step", self._position.epoch, number, rank)
         seed_generators(seed)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.manual_seed(seed)
+            torch.cuda.manual_seed_all(seed)
         if self._looks == 0:
             return None
         self._looks -= 1
-        return torch.default_generator.get_state()
+        return generator_states()
 
-    def _look(self, state: Any) -> None:
+    def _look(self, before: dict[str, Any]) -> None:
         """Judge whether another number of GPUs changes the numbers of this script."""
         assert self._parts is not None
         verdict = self._verdict
         for reason in _reasons(self._parts.models):
             verdict = verdict.worse(reason)
-        if not torch.equal(state, torch.default_generator.get_state()):
+        after = generator_states()
+        if any(after[name] != before[name] for name in before):
             verdict = verdict.worse("a step draws random numbers: others at another GPU count")
         self._verdict = verdict
         self._session.set_verdict(verdict)
@@ -334,21 +369,6 @@ def _reasons(models: list[Any]) -> Iterator[str]:
             yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
 
 
-def _check_models(models: list[Any], ranks: int) -> None:
-    for model in models:
-        if any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
-            raise LoopError(
-                f"{type(model).__name__} is sharded, and job.batches saves whole models; save"
-                " with job.step_done and torch.distributed.checkpoint"
-            )
-    parallel = torch.nn.parallel.DistributedDataParallel
-    if ranks > 1 and not any(isinstance(model, parallel) for model in models):
-        raise LoopError(
-            f"{ranks} processes train, and the model of each learns alone: wrap it in"
-            " torch.nn.parallel.DistributedDataParallel, or write `processes: one`"
-        )
-
-
 def _saved_position(folder: Path | None) -> Position | None:
     if folder is None:
         return None
@@ -360,9 +380,20 @@ def _saved_position(folder: Path | None) -> Position | None:
         ) from None
 
 
-def _unwrapped(model: Any) -> Any:
+def _is_parallel(model: Any) -> bool:
     parallel = torch.nn.parallel.DistributedDataParallel
-    return model.module if isinstance(model, parallel) else model
+    return isinstance(getattr(model, "_orig_mod", model), parallel)  # under torch.compile
+
+
+def _unwrapped(model: Any) -> Any:
+    """Return the script's module, without DistributedDataParallel and torch.compile."""
+    while True:
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif (compiled := getattr(model, "_orig_mod", None)) is not None:
+            model = compiled
+        else:
+            return model
 
 
 def _listed(value: Any) -> list[Any]:

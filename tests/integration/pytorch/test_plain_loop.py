@@ -169,3 +169,9 @@ def test_what_cannot_be_served_is_refused_by_name_with_a_remedy() -> None:
     assert "job.epochs(10) or job.batches(..., epochs=10)" in said["no length"]
     assert "called twice in an epoch" in said["twice"]
     assert "must call job.batches(...) once" in said["no batches in the body"]
+    assert "the Bilinear of each learns alone: wrap it in" in said["no parallel model"]
+    assert "the Bilinear of each learns alone: wrap it in" in said["one parallel model of two"]
+    assert said["compiled inside"] == said["compiled outside"] == "['bias', 'weight']"
+    assert "exact" in said["draws nothing"]
+    for library in ("torch", "python", "numpy"):
+        assert "a step draws random numbers" in said[f"draws {library}"]

@@ -1,16 +1,24 @@
-"""Prints what `job.batches` says to loaders and calls that it cannot serve."""
+"""Prints what `job.batches` says to loaders, models and calls, and the verdicts of some bodies."""
 
 from __future__ import annotations
 
+import random
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from reshape_sidecar import session
+from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.pytorch.data import Share
+from reshape_sidecar.pytorch.loop import STATE_FILE, Parts, Position
 
 data = TensorDataset(torch.arange(5.0))
 model = torch.nn.Linear(1, 1)
@@ -38,6 +46,21 @@ def none() -> None:
     list(session.start().epochs(2))
 
 
+def verdict(body: Callable[[], object]) -> Verdict:
+    job = session.start()
+    found: list[Verdict] = []
+    job.set_verdict = found.append  # type: ignore[method-assign, assignment]
+    for _ in job.batches(DataLoader(data), model=model, optimizer=optimizer, epochs=1):
+        body()
+        optimizer.step()
+    return found[-1]
+
+
+def learns(models: list[Any]) -> None:
+    of_models = dict.fromkeys(weight for module in models for weight in module.parameters())
+    Parts(models, torch.optim.SGD(of_models, lr=0.1), None, None).check(ranks=2)
+
+
 def says(name: str, call: Callable[[], object]) -> None:
     try:
         call()
@@ -54,3 +77,24 @@ says("last batch", lambda: Share(DataLoader(data, batch_size=2), 0, 2, 1).epoch(
 says("no length", lambda: batches(DataLoader(data)))
 says("twice", twice)
 says("no batches in the body", none)
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+parallel, other = DistributedDataParallel(torch.nn.Linear(1, 1)), torch.nn.Bilinear(1, 1, 1)
+says("no parallel model", lambda: learns([other]))
+says("one parallel model of two", lambda: learns([parallel, other]))
+learns([parallel, parallel.module])
+learns([torch.compile(parallel)])
+compiled = DistributedDataParallel(torch.compile(torch.nn.Linear(1, 1)))
+for name, module in (("inside", compiled), ("outside", torch.compile(parallel))):
+    with tempfile.TemporaryDirectory() as folder:
+        Parts(module, optimizer, None, None).save(Path(folder), Position(seed=1, samples=5))
+        print(f"compiled {name}: {sorted(torch.load(Path(folder) / STATE_FILE)['model'][0])}")
+dist.destroy_process_group()
+bodies: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "torch": lambda: torch.rand(1),
+    "python": random.random,
+    "numpy": lambda: numpy.random.beta(1, 1),
+}
+for name, body in bodies.items():
+    print(f"draws {name}: {verdict(body)}")
