@@ -10,7 +10,7 @@ from enum import Enum
 
 GATE_MIN = 29
 """Minutes of the gate on two free cores, if no tier is pulled whole."""
-ALL_MIN = 69
+ALL_MIN = 70
 """Minutes of `.ci/run all` on two free cores."""
 
 EVERYTHING = (".ci/", "Makefile", "requirements.lock", "tests/conftest.py", "tests/support/gate.py")
@@ -113,7 +113,7 @@ PARTS = (
         after=NODES, beside=True, kubernetes=True,
     ),
     Part(
-        "Kubernetes tier (make kubernetes)", make("kubernetes"), 4, 18,
+        "Kubernetes tier (make kubernetes)", make("kubernetes"), 4, 19,
         gate=Gate.MARKED, after=PREPARED, kubernetes=True,
         pulled_by=(
             "deploy/", "launcher/reshape_launcher/kubernetes/", "playbooks/", "tests/kubernetes/",

@@ -54,8 +54,8 @@ class ControllerPod:
     def apply(self) -> None:
         """Make everything; the Service first, for its address is in the Deployment."""
         space = self.namespace
-        self._bring_code()
-        home = open_to_all(space.folder.parent / "controller")
+        self.bring_code()
+        home = self.home()
         self._documents.sort(key=lambda document: document["kind"] == "Deployment")
         for document in self._documents:
             kind, name = document["kind"], document["metadata"]["name"]
@@ -67,7 +67,7 @@ class ControllerPod:
                 self._of_cluster.append(f"{path}/{name}")
             else:
                 if kind == "Deployment":
-                    self._fit(document)
+                    self.fit(document)
                 path = space.path(f"{kind.lower()}s", group=GROUPS.get(kind, "/api/v1"))
                 made = self.api.create(path, document)
                 if kind == "Service":
@@ -153,7 +153,11 @@ class ControllerPod:
             return
         eventually("the end of the controller", lambda: not self.pods())
 
-    def _bring_code(self) -> None:
+    def home(self) -> Path:
+        """The folder of the store's claim."""
+        return open_to_all(self.namespace.folder.parent / "controller")
+
+    def bring_code(self) -> None:
         """Claims that are folders of this machine, or folders of the shared claim, filled."""
         space = self.namespace
         for name, folder in self._code.items():
@@ -162,7 +166,7 @@ class ControllerPod:
             else:
                 space.claim(name, folder, read_only=True)
 
-    def _fit(self, deployment: Document) -> None:
+    def fit(self, deployment: Document) -> None:
         """The image and the code of this cluster; nothing of rights, security or probes."""
         pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
         (container,) = pod["containers"]
