@@ -42,6 +42,8 @@ OF_OTHER_EXTRAS = {
     "reshape_launcher.playbooks.library.reshape_apply",
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
+IN_A_JOB = {"reshape_sidecar.pytorch.data", "reshape_sidecar.pytorch.loop"}
+"""Modules that need PyTorch, which only a job brings: its script imports them. Nothing else may."""
 FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
 """The part of `make demo` that comes before TensorFlow is installed."""
 COMMAND_TIMEOUT_S = 600.0
@@ -215,7 +217,7 @@ def sidecar(trial: Trial) -> str:
     pinned = str(constraints(trial.folder))
     what = ("--no-deps", "-c", pinned, str(trial.wheel), *SIDECAR_NEEDS)
     bin_folder = environment(trial, "sidecar", *what)
-    names = module_names("reshape_sidecar")
+    names = sorted(set(module_names("reshape_sidecar")) - IN_A_JOB)
     imports(trial, bin_folder, names)
     return f"{len(names)} modules"
 
@@ -232,7 +234,7 @@ def controller(trial: Trial) -> str:
         if not re.search(rf"\b{verb}\b", shown):
             raise Wrong(f"`reshape --help` does not name {verb!r}")
     names = [name for package in sorted(set(PACKAGES.values())) for name in module_names(package)]
-    imports(trial, bin_folder, sorted(set(names) - OF_OTHER_EXTRAS))
+    imports(trial, bin_folder, sorted(set(names) - OF_OTHER_EXTRAS - IN_A_JOB))
     if FIRST_PICTURE not in away(trial, bin_folder, "python", str(ROOT / FIRST_LOOK)):
         raise Wrong(f"{FIRST_LOOK} shows no picture with the controller's packages alone")
     return f"{version.strip()}; {len(names)} modules"
