@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.daemon_bed import SAVES, Bed
+from tests.support.daemon_bed import Bed
 from tests.support.daemon_bed import bed as make_bed
 
 
@@ -21,7 +21,7 @@ def test_a_job_grows_while_it_is_alone_gives_to_another_and_grows_back(
     bed: Bed, policy: str
 ) -> None:
     bed.up("--policy", policy)
-    first = bed.submit("my-job", SAVES, steps=100_000, optional_gpus=[1, 2, 4])
+    first = bed.submit("my-job", steps=100_000, optional_gpus=[1, 2, 4])
     bed.reaches(first, "running", size=4)
     second = bed.submit("second", steps=20, optional_gpus=[2], max_wait_s=1)
     bed.reaches(second, "completed")

@@ -1,7 +1,7 @@
 """Scale-down and scale-up as in DRAGON: running jobs shrink for a newcomer, or grow step by step.
 
 Does: finds the targets of one plan. The policies say which jobs give, in which order, and when.
-Nothing is predicted here, so a job that would lose steps keeps its size.
+Nothing is predicted here, so a job with ``may_restart`` may repeat steps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def start_on_idle(snapshot: Snapshot, job: JobView, size: int) -> tuple[Target, 
 def donors_in_order(snapshot: Snapshot) -> list[JobView]:
     """Return the running jobs above their smallest size: the lowest priority first, of equal ones
     the newest start."""
-    donors = legal_moves.donors(snapshot)
-    found = [job for jobs in donors.values() for job in jobs if not job.loses]
+    found = [job for jobs in legal_moves.donors(snapshot).values() for job in jobs]
     return sorted(found, key=lambda job: (job.spec.priority, -start_of(job), job.id))
 
 
@@ -88,8 +87,7 @@ def scale_up(snapshot: Snapshot) -> tuple[Target, ...]:
         return ()
     idle = {host.id: host.idle for host in snapshot.hosts}
     kinds = {host.id: host.gpu_type for host in snapshot.hosts}
-    may_grow = [job for job in snapshot.running if not job.frozen and not job.loses]
-    turns = [job for job in may_grow if job.host in idle]
+    turns = [job for job in snapshot.running if job.host in idle and not job.frozen]
     grown: dict[JobId, Target] = {}
     while turns:
         again = []

@@ -104,14 +104,6 @@ def test_with_an_infinite_time_no_job_grows_and_no_wake_up_is_asked_for() -> Non
     assert (plan.targets, plan.wake_at_s) == ((), None)
 
 
-def test_a_job_that_would_lose_steps_neither_gives_nor_grows() -> None:
-    loses = first_of_all(idle_since(60.0), "two", loses=True)
-    assert sizes_by_job(DRAGON.decide(loses.snapshot()).targets) == {"one": 4}
-    assert sizes_by_job(PRINTED.decide(loses.snapshot()).targets) == {"one": 4}
-    first_of_all(loses, "one", loses=True).waits("urgent", sizes=(6,), submitted_at_s=0.0)
-    assert DRAGON.decide(loses.snapshot()).targets == ()
-
-
 def test_jobs_grow_no_further_than_there_is_room() -> None:
     """Of four idle GPUs one takes 1 and two takes 2; the next step of one needs 2."""
     cluster = idle_since(60.0)
