@@ -56,6 +56,8 @@ epochs: 1
 """
 EVENTUALLY_S = 60.0
 """How long the job of this test may take, on a slow machine."""
+SETTLE_S = 2.0
+"""The daemon removes the cgroup of an ended container a moment after the job has ended."""
 CANCEL_S = 5.0
 
 
@@ -290,6 +292,7 @@ def job(trial: Trial) -> str:
         time.sleep(CANCEL_S)
         raise
     finally:
+        time.sleep(SETTLE_S)
         daemon.terminate()
         daemon.wait(30)
     if "the work is done" not in shown:
