@@ -13,8 +13,8 @@ from math import inf
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot, Target
 from reshape_controller.core.preemption import start_of
-from reshape_controller.policies.srtf import one_option
 from reshape_controller.scheduling import legal_moves, scaling
+from reshape_controller.scheduling.only_option import only_option
 
 DOWN_AFTER_S = 300.0
 """Wait after which a job is urgent, unless its record has a ``max_wait_s``."""
@@ -62,7 +62,7 @@ class Dragon:
             targets = scaling.start_on_idle(snapshot, newcomer, size)
             if targets:
                 text = f"{newcomer.spec.name} is the first that fits and starts on {gpus(size)}"
-                return one_option(targets, "starts-first-fit", text, newcomer)
+                return only_option(targets, "starts-first-fit", text, newcomer.id)
         return self._grow(snapshot, queue, min(later_s, default=None))
 
     def _urgent_at_s(self, job: JobView) -> float:
@@ -75,11 +75,11 @@ class Dragon:
         size, name = self.start_size(job), job.spec.name
         targets = scaling.start_on_idle(snapshot, job, size)
         if targets:
-            return one_option(targets, "starts-urgent", f"{name} starts on {gpus(size)}", job)
+            return only_option(targets, "starts-urgent", f"{name} starts on {gpus(size)}", job.id)
         targets = scaling.scale_down(snapshot, job, size, scaling.donors_in_order(snapshot))
         if targets:
             text = f"{name} has waited too long and starts on {gpus(size)} that others give"
-            return one_option(targets, "shrinks-for-urgent", text, job)
+            return only_option(targets, "shrinks-for-urgent", text, job.id)
         text = f"{name} is urgent, and no shrinks would free {gpus(size)} of a host"
         return Plan((), "waits-nothing-fits", text, job.id, wake_at_s=wake_at_s)
 
@@ -100,7 +100,7 @@ def grows(snapshot: Snapshot, targets: tuple[Target, ...]) -> Plan:
     jobs = {job.id: job for job in snapshot.running}
     sizes = [f"{jobs[each.job].spec.name} to {gpus(each.size)}" for each in targets]
     text = f"no job can start; {', '.join(sizes)}"
-    return one_option(targets, "grows", text, jobs[targets[0].job])
+    return only_option(targets, "grows", text, targets[0].job)
 
 
 def waits(

@@ -8,12 +8,12 @@ job with most to go (``scheduling.ratio_preemption``). Jobs do not grow or shrin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from reshape_controller.core.phrases import duration, gpus
-from reshape_controller.core.plan import JobView, Option, Plan, Preemption, Snapshot, Target
+from reshape_controller.core.plan import JobView, Plan, Preemption, Snapshot
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.preemption_reason import best_time_s
 from reshape_controller.scheduling.ratio_preemption import ratio_start, ratio_text
@@ -43,7 +43,7 @@ class Srtf:
                 targets = legal_moves.start(newcomer, size, host_id)
                 needs = duration(left_s[newcomer.id])
                 text = f"{newcomer.spec.name} needs {needs} alone and starts on {gpus(size)}"
-                return one_option(targets, "starts-shortest", text, newcomer)
+                return only_option(targets, "starts-shortest", text, newcomer.id)
         return preempting_plan(snapshot, predictor, queue)
 
 
@@ -61,13 +61,9 @@ def preempting_plan(
         start, at_s = ratio_start(snapshot, predictor, newcomer, hosts, may_give)
         if start is not None:
             text = ratio_text(newcomer, start)
-            plan = one_option(start.targets(newcomer), "preempts-by-ratio", text, newcomer)
-            return replace(plan, preemption=Preemption(PreemptionReason.RATIO))
+            preemption = Preemption(PreemptionReason.RATIO)
+            targets = start.targets(newcomer)
+            return only_option(targets, "preempts-by-ratio", text, newcomer.id, preemption)
         again_s.append(at_s)
     wake_at_s = min([at_s for at_s in again_s if at_s < float("inf")], default=None)
     return Plan(wake_at_s=wake_at_s)
-
-
-def one_option(targets: tuple[Target, ...], code: str, text: str, job: JobView) -> Plan:
-    """Return a plan about a job that shows these targets alone."""
-    return Plan(targets, code, text, job.id, (Option(targets),), 0, weighed=1)

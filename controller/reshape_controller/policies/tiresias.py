@@ -12,8 +12,9 @@ from math import inf
 
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
-from reshape_controller.policies.srtf import one_option, preempting_plan
+from reshape_controller.policies.srtf import preempting_plan
 from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 
 SERVICE_S = 3600.0
@@ -44,7 +45,7 @@ class Tiresias:
                     number = 2 if self._is_second(snapshot, newcomer) else 1
                     text = f"{newcomer.spec.name} of queue {number} starts on {gpus(size)}"
                     targets = legal_moves.start(newcomer, size, host.id)
-                    return one_option(targets, "starts-by-service", text, newcomer)
+                    return only_option(targets, "starts-by-service", text, newcomer.id)
         first = [job for job in queue if not self._is_second(snapshot, job)]
         return preempting_plan(
             snapshot, Predictor(snapshot), first, lambda job: self._is_second(snapshot, job)

@@ -15,8 +15,8 @@ from typing import TypeVar
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
 from reshape_controller.policies.dragon import grows, waits
-from reshape_controller.policies.srtf import one_option
 from reshape_controller.scheduling import legal_moves, scaling
+from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.prices import Prices
 
@@ -100,14 +100,14 @@ class Weighted:
             targets = scaling.start_on_idle(snapshot, newcomer, start_size)
             if targets:
                 text = f"{newcomer.spec.name} starts on {gpus(start_size)}"
-                return one_option(targets, "starts-by-weight", text, newcomer)
+                return only_option(targets, "starts-by-weight", text, newcomer.id)
         if not is_high:
             return None
         targets = scaling.scale_down(snapshot, head, size, donors)
         if not targets:
             return waits(queue[:1], self.start_size, wake_at_s)
         text = f"{head.spec.name} outranks running jobs and starts on {gpus(size)} that they give"
-        return one_option(targets, "shrinks-for-weight", text, head)
+        return only_option(targets, "shrinks-for-weight", text, head.id)
 
     def _rank(self, snapshot: Snapshot, job: JobView) -> float:
         """Return the priority; if waiting counts, with one more for each hour of it, and above all

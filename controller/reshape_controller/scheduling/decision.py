@@ -11,16 +11,14 @@ from functools import cached_property
 from heapq import nsmallest
 
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.model import Mechanism
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import (
     HostView,
     JobView,
-    Option,
     Plan,
     Preemption,
     Snapshot,
-    Target,
 )
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import candidates, legal_moves, outranking, unknown_length
@@ -36,6 +34,7 @@ from reshape_controller.scheduling.evaluation import (
     evaluate_shrinks,
 )
 from reshape_controller.scheduling.forecast import Forecast
+from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.queue_turns import ids_of, turn_text
 from reshape_controller.scheduling.ratio_preemption import ratio_start, ratio_text
@@ -154,7 +153,7 @@ class Decision:
         if start is None:
             return None
         text = outranking.text(newcomer, start)
-        return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
+        return only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
 
     def _start_before_equals(self, newcomer: JobView) -> Plan | None:
         """Start an overdue job in the place of jobs of its own priority, if that is asked for."""
@@ -168,7 +167,7 @@ class Decision:
         text = outranking.equal_text(newcomer, start, snapshot.now_s)
         preemption = Preemption(PreemptionReason.OVERDUE)
         code = "preempts-for-overdue"
-        return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
+        return only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
 
     def _start_by_ratio(self) -> Plan | None:
         """Start a queued job that waits far longer than it trains in the place of a running one,
@@ -186,7 +185,7 @@ class Decision:
             if start is not None:
                 code, text = "preempts-by-ratio", ratio_text(newcomer, start)
                 preemption = Preemption(PreemptionReason.RATIO)
-                return _only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
+                return only_option(start.targets(newcomer), code, text, newcomer.id, preemption)
         return None
 
     def _is_all_held(self) -> bool:
@@ -325,7 +324,7 @@ class Decision:
             f"{job.spec.name} grows from {job.size} to {gpus(target.size)}: its length is unknown, "
             "and no queued job wants them."
         )
-        return _only_option((target,), "grows-length-unknown", text, job.id)
+        return only_option((target,), "grows-length-unknown", text, job.id)
 
     def _no_job_grows(self) -> bool:
         """Whether the bounds alone show that no job grows. If the plan is explained, it has to say
@@ -412,15 +411,3 @@ def _with_most_idle(hosts: list[HostView]) -> list[HostView]:
     if len(hosts) <= HOSTS_MAX:
         return hosts
     return nsmallest(HOSTS_MAX, hosts, key=lambda host: (-host.idle, host.id))
-
-
-def _only_option(
-    targets: tuple[Target, ...],
-    code: str,
-    text: str,
-    about: JobId,
-    preemption: Preemption | None = None,
-) -> Plan:
-    """Return a plan that was compared with no other option."""
-    options = (Option(targets),)
-    return Plan(targets, code, text, about, options, 0, weighed=1, preemption=preemption)

@@ -16,7 +16,7 @@ from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTI
 from reshape_controller.core.phrases import duration, gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import legal_moves, shrinks
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.preemption_reason import (
@@ -66,7 +66,7 @@ def shrink_start(
     for host in hosts:
         lower = _lower(newcomer, donors.by_host.get(host.id, []))
         lower.sort(key=lambda job: (job.spec.priority, -forecast.end_ms(job), job.id))
-        found += _start(newcomer, host, lower, _kept_size)
+        found += _start(newcomer, host, lower, shrinks.kept_size)
     return min(found, key=_preference, default=None)
 
 
@@ -150,27 +150,6 @@ def _lower(newcomer: JobView, jobs: Iterable[JobView]) -> list[JobView]:
     return [job for job in jobs if job.spec.priority < priority]
 
 
-def _kept_size(job: JobView, missing: int) -> int:
-    """Return the largest size at which a donor gives enough, or else its smallest."""
-    enough = [size for size in job.sizes if size < job.size and job.size - size >= missing]
-    return max(enough) if enough else job.sizes[0]
-
-
-def _needed(
-    newcomer: JobView, host: HostView, chosen: list[tuple[JobView, int]]
-) -> list[tuple[JobView, int]]:
-    """Return the donors without those whose GPUs are not needed, the first chosen ones first."""
-    surplus = host.idle - newcomer.sizes[0]
-    surplus += sum(job.size - keeps for job, keeps in chosen)
-    needed = []
-    for job, keeps in chosen:
-        if job.size - keeps <= surplus:
-            surplus -= job.size - keeps
-        else:
-            needed.append((job, keeps))
-    return needed
-
-
 def _start(
     newcomer: JobView, host: HostView, jobs: list[JobView], keeps: Callable[[JobView, int], int]
 ) -> list[OutrankingStart]:
@@ -179,15 +158,9 @@ def _start(
     It has the largest size that its donors and the idle GPUs allow, and each donor gives a GPU that
     the newcomer takes. ``keeps``: the size of a donor after it, given the missing GPUs.
     """
-    missing = newcomer.sizes[0] - host.idle
-    chosen: list[tuple[JobView, int]] = []
-    for job in jobs:
-        if missing > 0:
-            chosen.append((job, keeps(job, missing)))
-            missing -= job.size - chosen[-1][1]
-    if missing > 0 or not chosen:
+    donors = shrinks.enough(host, newcomer.sizes[0], jobs, keeps)
+    if not donors:
         return []
-    donors = _needed(newcomer, host, chosen)
     count = host.idle + sum(job.size - kept for job, kept in donors)
     size = max(size for size in newcomer.sizes if size <= count)
     return [OutrankingStart(size, host, tuple(donors))]

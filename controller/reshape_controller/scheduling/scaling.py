@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reshape_controller.core.model import HostId, JobId, Mechanism
-from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
+from reshape_controller.core.plan import JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import legal_moves, shrinks
 
 
 def can_hold(snapshot: Snapshot, job: JobView, size: int) -> bool:
@@ -48,33 +48,13 @@ def scale_down(
     walk = list(donors)
     found = []
     for host in legal_moves.hosts_for(snapshot, newcomer):
-        shrinks = _shrinks(host, size, [job for job in walk if job.host == host.id])
-        if shrinks:
-            given = sum(job.size - keeps for job, keeps in shrinks)
-            named = [(job.id, keeps) for job, keeps in shrinks]
+        donors_here = [job for job in walk if job.host == host.id]
+        needed = shrinks.enough(host, size, donors_here)
+        if needed:
+            given = sum(job.size - keeps for job, keeps in needed)
+            named = [(job.id, keeps) for job, keeps in needed]
             found.append((given, legal_moves.start(newcomer, size, host.id, *named)))
     return min(found, key=lambda entry: entry[0])[1] if found else ()
-
-
-def _shrinks(host: HostView, size: int, jobs: list[JobView]) -> list[tuple[JobView, int]]:
-    """Return the donors and the sizes that they keep; empty if they are not enough."""
-    missing = size - host.idle
-    chosen: list[tuple[JobView, int]] = []
-    for job in jobs:
-        if missing > 0:
-            enough = [keeps for keeps in job.sizes if missing <= job.size - keeps]
-            keeps = max(enough) if enough else job.sizes[0]
-            chosen.append((job, keeps))
-            missing -= job.size - keeps
-    if missing > 0:
-        return []
-    needed, surplus = [], -missing
-    for job, keeps in chosen:
-        if job.size - keeps <= surplus:
-            surplus -= job.size - keeps
-        else:
-            needed.append((job, keeps))
-    return needed
 
 
 def scale_up(snapshot: Snapshot) -> tuple[Target, ...]:
