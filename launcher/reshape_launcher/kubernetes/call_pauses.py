@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from reshape_launcher.kubernetes import backoff
 from reshape_launcher.kubernetes.values import CONFLICT, KubernetesError
 
 PAUSE_MIN_S = 1.0
@@ -79,9 +80,7 @@ class CallPauses:
             before = self._failures.get(what)
             times = 1 if before is None else before.times + 1
             since_s = now_s if before is None else before.since_s
-            pause_s = (
-                0.0 if times == 1 else min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(times - 2, 8))
-            )
+            pause_s = backoff.pause_s(PAUSE_MIN_S, PAUSE_MAX_S, times - 2) if times > 1 else 0.0
             until_s = now_s + max(pause_s, error.retry_after_s)
             old = [key for key, f in self._failures.items() if now_s - f.newest_s > FORGET_S]
             for key in old:

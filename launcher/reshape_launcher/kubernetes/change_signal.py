@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
+from reshape_launcher.kubernetes import backoff
+
 KINDS = ("jobs", "pods")
 PAUSE_MIN_S = 1.0
 PAUSE_MAX_S = 30.0
@@ -75,7 +77,7 @@ class ChangeSignal:
             with contextlib.suppress(Exception):
                 self._watch(kind)
             failures = 0 if time.monotonic() - begin_s >= STEADY_S else failures + 1
-            self._closed.wait(min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(failures, 8)))
+            self._closed.wait(backoff.pause_s(PAUSE_MIN_S, PAUSE_MAX_S, failures))
 
     def _watch(self, kind: str) -> None:
         try:

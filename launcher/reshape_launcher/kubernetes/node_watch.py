@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
+from reshape_launcher.kubernetes import backoff
 from reshape_launcher.kubernetes.values import KubernetesError, Node
 
 PAUSE_MIN_S = 1.0
@@ -109,7 +110,7 @@ class NodeWatch:
                 again = error is not None and failures < 2 and self._error is None
                 self._short = "" if error is None or failures < 2 else str(error)
             if error is not None and not again:
-                pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(max(0, failures - 1), 8))
+                pause_s = backoff.pause_s(PAUSE_MIN_S, PAUSE_MAX_S, failures - 1)
                 self._closed.wait(max(pause_s, error.retry_after_s))
 
     def _watch(self, version: str) -> tuple[str, KubernetesError | None]:
