@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import time
 from collections.abc import Iterable, Mapping
 
-_PR_SET_PDEATHSIG = 1
+from reshape_sidecar.death_signal import die_with
+
 _ARGUMENTS, _ENVIRONMENT = slice(45, 47), slice(47, 49)
 """Begin and end in /proc/self/stat behind the name (fields 48 to 51 of proc_pid_stat(5))."""
 LOG_MODE = 0o640
@@ -36,10 +36,7 @@ def become_child_of(init: int, middle: int) -> None:
             raise ParentGone
         time.sleep(PARENT_POLL_S)
     os.setsid()
-    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
-    if os.getppid() != init:
+    if not die_with(init):
         raise ParentGone
 
 

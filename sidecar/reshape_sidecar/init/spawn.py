@@ -13,10 +13,9 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reshape_sidecar import cgroup
+from reshape_sidecar import cgroup, death_signal
 from reshape_sidecar.user import User
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LOG_MODE = 0o640
 LOG_MODE_OF_USER = 0o600
@@ -127,10 +126,9 @@ def open_log(log: Path, user: User | None) -> int:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(signal.SIGKILL)  # it died before the line above took hold
+    """Have the kernel kill this process when its parent dies, or end it if that has died."""
+    if not death_signal.die_with(parent):
+        os._exit(signal.SIGKILL)
 
 
 def _hint(program: str, error: BaseException) -> str:

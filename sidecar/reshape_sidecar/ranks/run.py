@@ -10,7 +10,6 @@ Ranks without a session get the SIGTERM themselves.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from reshape_sidecar.contract import (
     ENV_RANK_PAGE,
     ENV_RANKS,
 )
+from reshape_sidecar.death_signal import die_with
 from reshape_sidecar.ranks.page import Page
 from reshape_sidecar.wire import EXIT_SAVED, SIGNAL_BASE
 
@@ -42,8 +42,6 @@ NOT_EXECUTABLE = 127
 LEFT = (0, EXIT_SAVED, -signal.SIGTERM, SIGNAL_BASE + signal.SIGTERM)
 """Exit codes of a program that was asked to save and leave (``contract``)."""
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP)
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
 
 class Group:
@@ -172,9 +170,8 @@ def start(command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(SIGNAL_BASE + signal.SIGKILL)  # it died before the line above took hold
+        if not die_with(parent):
+            os._exit(SIGNAL_BASE + signal.SIGKILL)
 
     return subprocess.Popen(command, env=env, preexec_fn=prepare, start_new_session=True)
 
