@@ -106,7 +106,7 @@ class Share:
         """Raises LoaderError."""
         _check(loader)
         self.loader = loader
-        self._rank, self._ranks, self._seed = rank, ranks, seed
+        self.rank, self._ranks, self._seed = rank, ranks, seed
         self._order = Order()
         workers = loader.num_workers
         options = {
@@ -149,7 +149,7 @@ class Share:
 
     def _mine(self, batch: list[Any]) -> list[Any]:
         size = len(batch) // self._ranks
-        return batch[self._rank * size : (self._rank + 1) * size]
+        return batch[self.rank * size : (self.rank + 1) * size]
 
     def _drawn(self, epoch: int) -> list[list[Any]]:
         """Return the epoch's batches of all ranks, as the loader's own sampler draws them."""

@@ -336,8 +336,9 @@ class Loop:
     def _seed_batch(self, number: int) -> dict[str, Any] | None:
         """Seed all generators for a batch; return their states while the loop looks."""
         assert self._position is not None
-        rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-        seed = seed_of(self._position.seed, "step", self._position.epoch, number, rank)
+        assert self._share is not None
+        position, rank = self._position, self._share.rank
+        seed = seed_of(position.seed, "step", position.epoch, number, rank)
         seed_generators(seed)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(seed)
