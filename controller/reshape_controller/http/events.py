@@ -20,6 +20,7 @@ from reshape_controller.http.errors import ApiError, bad_request
 from reshape_controller.http.feed import Change, ChangedJob
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.render import event_view
+from reshape_controller.http.timeline import YIELD_EVERY
 from reshape_controller.store.protocol import StoreError
 from reshape_gpu.values import EventView
 
@@ -32,8 +33,6 @@ FLUSH_S = 10.0
 HEARTBEAT_S = 15.0
 """A comment is sent after so long without an event: a proxy then keeps the connection."""
 OPEN_MAX_S = 86400.0
-_YIELD_EVERY = 50
-"""Number of records after which the rest of the daemon may run."""
 HEADER = "Last-Event-ID"
 
 
@@ -129,7 +128,7 @@ class Events(Handler):
             await self._send("reset", shown, Position(shown))
             return shown
         for count, change in enumerate(changes, 1):
-            if count % _YIELD_EVERY == 0:
+            if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
             event = self._visible(change)
             if event.history or event.jobs:

@@ -28,7 +28,7 @@ RECORDS_MAX = 50_000
 """Length of the log above which the timeline begins at the newest snapshot."""
 SPANS_MAX = 20_000
 """Largest number of spans; beyond it the oldest are dropped."""
-_YIELD_EVERY = 50
+YIELD_EVERY = 50
 """Number of records after which the rest of the daemon may run."""
 
 log = structlog.get_logger("reshape.http")
@@ -309,7 +309,7 @@ class TimelineReader:
         async for record in store.read(self._recorder.seq):
             self._take(record)
             count += 1
-            if count % _YIELD_EVERY == 0:
+            if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         self._is_complete = True
 
