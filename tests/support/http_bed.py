@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,3 +161,15 @@ async def api(
 
 
 RECORD = {"name": "job", "command": ["train"], "framework": "other", "optional_gpus": [2, 4]}
+
+
+def run(
+    folder: Path, test: Callable[[Api], Awaitable[None]], identities: Identities | None = None
+) -> None:
+    """Run a test with a daemon's inside in a loop of its own."""
+
+    async def inside() -> None:
+        async with api(folder, identities=identities) as it:
+            await test(it)
+
+    asyncio.run(inside())

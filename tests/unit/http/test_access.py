@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,16 +10,7 @@ from reshape_controller.access.rights import Right
 from reshape_controller.http.app import ROUTES, CannotListen, bind
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate
 from reshape_controller.http.routes import rights_of
-from tests.support.http_bed import RECORD, TOKEN, Api, api
-
-
-def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        async with api(folder) as it:
-            await test(it)
-
-    asyncio.run(inside())
-
+from tests.support.http_bed import RECORD, TOKEN, Api, run
 
 PATHS = (
     "/v1/jobs",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,9 @@ from reshape_controller.http.app import ROUTES
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import document
 from reshape_controller.http.routes import OPERATIONS
-from tests.support.http_bed import DEADLINE_S, RECORD, Api, api
+from tests.support.http_bed import DEADLINE_S, RECORD, Api, run
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-
-
-def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        async with api(folder) as it:
-            await test(it)
-
-    asyncio.run(inside())
 
 
 def _example(path: str) -> str:

@@ -7,7 +7,6 @@ import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.http import events as module
 from reshape_controller.http import feed
 from reshape_controller.http import streams as bounds
-from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, api
+from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
 
 ROLES = {"ada": Role.USER, "bob": Role.USER, "vera": Role.VIEWER}
 
@@ -55,16 +54,6 @@ async def events(it: Api, after: int | None = None, token: str = TOKEN) -> list[
     assert answer.code == 200, answer.body
     assert answer.headers["content-type"].startswith("text/event-stream")
     return parsed(answer.body)
-
-
-def run(
-    folder: Path, test: Callable[[Api], Awaitable[None]], identities: Identities | None = None
-) -> None:
-    async def inside() -> None:
-        async with api(folder, identities=identities) as it:
-            await test(it)
-
-    asyncio.run(inside())
 
 
 def shared(file: list[TokenFile], users_see_all: bool = True) -> Identities:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +14,8 @@ from reshape_controller.http.render import job_view
 from reshape_controller.store.protocol import JobRow
 from reshape_gpu.values import JobView
 from reshape_sidecar.wire import Evaluation, Observed, Phase, Progress, Saves
-from tests.support.http_bed import RECORD, Api, api
+from tests.support.http_bed import RECORD, Api, run
 from tests.support.store_values import job_row
-
-
-def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        async with api(folder) as it:
-            await test(it)
-
-    asyncio.run(inside())
 
 
 def test_a_job_is_created_shown_listed_and_cancelled(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from reshape_controller.http.figures import LogFigures, Reasons
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
-from tests.support.http_bed import RECORD, TOKEN, Api, api
+from tests.support.http_bed import RECORD, TOKEN, Api, api, run
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -57,16 +56,6 @@ async def reshape(it: Api) -> str:
         while (await it.get("/v1/jobs/first")).json["stage"] != "training":
             await asyncio.sleep(0.02)
     return second
-
-
-def run(
-    folder: Path, test: Callable[[Api], Awaitable[None]], identities: Identities | None = None
-) -> None:
-    async def inside() -> None:
-        async with api(folder, identities=identities) as it:
-            await test(it)
-
-    asyncio.run(inside())
 
 
 def documented() -> dict[str, set[str]]:

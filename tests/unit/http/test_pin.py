@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.http_bed import RECORD, Api, api
-
-
-def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        async with api(folder) as it:
-            await test(it)
-
-    asyncio.run(inside())
+from tests.support.http_bed import RECORD, Api, run
 
 
 async def until(it: Api, key: str, said: Callable[[Any], bool]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +9,10 @@ import pytest
 
 from reshape_profiles import loader
 from reshape_profiles.schema import Profile, SpeedPoint
-from tests.support.http_bed import RECORD, Api, api
+from tests.support.http_bed import RECORD, Api, run
 
 SLOW = Profile("slow", speed=(SpeedPoint("testing", 2, 100.0, "x"), SpeedPoint("testing", 4, 50.0)))
 JOB = {**RECORD, "job_type": "slow", "steps": 10}
-
-
-def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        async with api(folder) as it:
-            await test(it)
-
-    asyncio.run(inside())
 
 
 async def predicted_s(it: Api, job: str) -> float:
