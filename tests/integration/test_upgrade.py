@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.daemon_bed import ROOT, SAVES, SOURCES, Bed, eventually, start_of
 from tests.support.daemon_bed import bed as make_bed
+from tests.support.requirement import missing
 
 VERSION_BEFORE = "99645a2eb3b3db298bd7d1ae54c87fa57cebdf26"
 """The commit before identities: one token, no ``tokens.json``, and ``user`` is free text."""
@@ -26,12 +27,11 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 @pytest.fixture
 def sources_before(tmp_path: Path) -> Path:
-    """The packages of the version before, from the repository's history; a clone without it skips
-    the test, and says so."""
+    """The packages of the version before, from the repository's history."""
     words = ("git", "-C", str(ROOT), "archive", VERSION_BEFORE, *SOURCES)
     packed = subprocess.run(words, capture_output=True, check=False)
     if packed.returncode:
-        pytest.skip(f"needs commit {VERSION_BEFORE} in the history: {packed.stderr.decode()}")
+        missing(f"needs commit {VERSION_BEFORE} in the history: {packed.stderr.decode()}")
     folder = tmp_path / "before"
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
