@@ -19,7 +19,7 @@ import tornado.web
 from tornado.ioloop import IOLoop
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.http import cluster, events, jobs, logs, probes, sidecar
+from reshape_controller.http import cluster, events, jobs, logs, page_files, probes, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.connections import BoundedServer, connections_max
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of, templates_of
@@ -106,6 +106,12 @@ ROUTES: tuple[Route, ...] = (
     (r"/healthz", cluster.Healthz),
     (r"/readyz", cluster.Readyz),
 )
+PAGE_ROUTES: tuple[Route, ...] = (
+    (r"/(?:page)?", page_files.ToPage),
+    (r"/page/(.*)", page_files.Page),
+)
+"""Files for browsers; the interface for programs does not describe them."""
+LEADER_ROUTES: tuple[Route, ...] = (*ROUTES, *PAGE_ROUTES)
 SIDECAR_ROUTES: tuple[Route, ...] = (
     _SIDECAR,
     (r"/healthz", probes.Alive),
@@ -181,7 +187,7 @@ class Server:
         self,
         listening: socket.socket,
         context: Access,
-        routes: tuple[Route, ...] = ROUTES,
+        routes: tuple[Route, ...] = LEADER_ROUTES,
         otherwise: type[Gate] = NotFound,
         connections: int | None = None,
         tls: ssl.SSLContext | None = None,

@@ -18,7 +18,7 @@ import structlog
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve.ip_address import address_and_port
-from reshape_controller.http.app import ROUTES, Route, Server
+from reshape_controller.http.app import LEADER_ROUTES, Route, Server
 from reshape_controller.http.base import Context, Gate, NotFound
 from reshape_controller.http.probes import StandbyContext
 from reshape_gpu.config import Config
@@ -89,7 +89,7 @@ class PublicAccess:
         self,
         listening: socket.socket,
         context: Context | StandbyContext,
-        routes: tuple[Route, ...] = ROUTES,
+        routes: tuple[Route, ...] = LEADER_ROUTES,
         otherwise: type[Gate] = NotFound,
         connections: int | None = None,
     ) -> Server:
