@@ -12,15 +12,22 @@ from pathlib import Path
 
 from scope import status
 
-GROUP_STAYS_S = 3.0
-"""An empty cgroup that is there for this long is left behind."""
+STAYS_S = 20.0
+"""A process or an empty cgroup that is there for this long is left behind."""
 
 
 def of_processes(mark: str) -> str:
-    """Return a line for each process that has this run's mark in its environment.
+    """Return a line for each process that has this run's mark in its environment, and stays.
 
     Daemons of the tests have an environment of their own; their SideCars' files are named in full.
     """
+    until_s = time.monotonic() + STAYS_S
+    while (found := _marked(mark)) and time.monotonic() < until_s:
+        time.sleep(0.5)
+    return found
+
+
+def _marked(mark: str) -> str:
     sidecar = f"{Path.cwd()}/sidecar/".encode()
     lines = ""
     for folder in sorted(Path("/proc").glob("[0-9]*")):
@@ -54,7 +61,7 @@ def of_groups(before: set[Path]) -> str:
     stays without a process: a launcher removes the group of its last attempt."""
     found = {each for each in groups() - before if _is_empty(each)}
     if found:
-        time.sleep(GROUP_STAYS_S)
+        time.sleep(STAYS_S)
     return "".join(f"empty cgroup is left: {each}\n" for each in sorted(found) if _is_empty(each))
 
 

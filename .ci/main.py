@@ -3,8 +3,10 @@
     .ci/run [all|fast]
 
 Does: starts each part in a process group of its own, and ends it if the run is interrupted. A part
-over its budget is marked, and does not fail: a busy machine says nothing about the tree. Never:
-leaves a part out without a line in the summary. State: out/ci/times.json, and the record of scope.
+over its budget is marked, and does not fail: a busy machine says nothing about the tree. A tier that
+no longer fits into a run's time has its gate only. The few failed tests of a part run once more, and
+are named. Never: leaves out a part or a test without a line in the summary.
+State: out/ci/times.json, and the record of scope.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import again
 import leftovers
 import scope
 from check_commits import unchecked
-from parts import PARTS, SETUP, Gate, Part
+from parts import FITS_MIN, LIMIT_MIN, PARTS, SETUP, Gate, Part
 from scope import Scope
 
 OUT = Path("out/ci")
@@ -53,7 +56,13 @@ class Signals:
 
         Runners and nohup ignore some. A handled signal is the usual one again in what is started.
         """
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        for number in (
+            signal.SIGALRM,
+            signal.SIGHUP,
+            signal.SIGINT,
+            signal.SIGQUIT,
+            signal.SIGTERM,
+        ):
             ignored = signal.getsignal(number) is signal.SIG_IGN
             signal.signal(number, (lambda *_: None) if ignored else self._note)
 
@@ -109,6 +118,8 @@ class Run:
     def carry_out(self) -> int:
         """Run everything; the exit code."""
         self._signals.catch()
+        if self._mode != "all":
+            signal.setitimer(signal.ITIMER_REAL, 60 * LIMIT_MIN)
         status, commit = scope.status(), scope.head()
         cluster_before = ""
         code = 0
@@ -122,6 +133,8 @@ class Run:
         except Interrupted as interrupted:
             code = 128 + int(interrupted.args[0])
             print(f"== interrupted by signal {interrupted.args[0]}", flush=True)
+            if interrupted.args[0] == signal.SIGALRM:
+                print(f"{FAILED}: the run is over its limit of {LIMIT_MIN:g} min", flush=True)
         finally:
             for process in self._beside.values():
                 end(process)
@@ -141,17 +154,34 @@ class Run:
             self._line("left out", part, remark="; .ci/run without `fast` runs it")
         elif part.after and self._results.get(part.after) != "ok":
             self._line("not run", part, remark=f"; it needs: {part.after}")
+        elif whole and part.gate is not Gate.WHOLE and not self._fits(part):
+            self._carry_out(part, False, "; no time is left for the whole tier")
         else:
             self._carry_out(part, whole, pulled_by and f"; {pulled_by} changed")
+
+    def _fits(self, part: Part) -> bool:
+        """Whether the whole tier and the gates after it fit, at the speed of the parts so far."""
+        if self._mode == "all":
+            return True
+        took_min = (time.monotonic() - self._begin_s) / 60
+        slowness = max(1.0, took_min / self._budget_min) if self._budget_min else 1.0
+        after_min = sum(other.gate_min for other in PARTS[PARTS.index(part) + 1 :])
+        return took_min + slowness * (part.all_min + after_min) <= FITS_MIN
 
     def _carry_out(self, part: Part, whole: bool, remark: str) -> None:
         command = part.command if whole else (*part.command, "GATE=1")
         if not whole:
-            remark = f"; {part.gate.value}, `.ci/run all` runs it whole"
+            remark = f"; {part.gate.value}, `.ci/run all` runs it whole{remark}"
         print(f"== {part.name}: {' '.join(command)}", flush=True)
         begin_s = time.monotonic()
+        again.forget()
         try:
             code = self._wait_beside(part) if part.beside else self._code_of(command)
+            failed = again.failed()
+            if code and again.are_worth_it(failed):
+                print(f"== {part.name}: {len(failed)} failed tests run again", flush=True)
+                code = self._code_of(command, **again.ONLY_FAILED)
+                remark += "".join(f"; FAILED ONCE: {test}" for test in failed)
         except Interrupted:
             self._result(FAILED, part, whole, begin_s, f"{remark}; interrupted")
             raise
@@ -163,12 +193,18 @@ class Run:
             if other.beside and other.after == part.name and not code and self._mode != "fast":
                 self._start_beside(other)
 
-    def _code_of(self, command: tuple[str, ...]) -> int:
-        """Run a command; its exit code, as a shell gives it. Raises Interrupted."""
+    def _code_of(self, command: tuple[str, ...], **more: str) -> int:
+        """Run a command with ``more`` variables; its exit code, as a shell gives it.
+
+        Raises Interrupted.
+        """
         words = [word for text in command for word in (sorted(glob.glob(text)) or [text])]
         try:
             process = subprocess.Popen(
-                words, env=self._environ, stdin=subprocess.DEVNULL, start_new_session=True
+                words,
+                env=self._environ | more,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
         except OSError as error:
             print(error, flush=True)

@@ -50,16 +50,25 @@ def tree(tmp_path: Path) -> Path:
     tree = tmp_path / "tree"
     shutil.copytree(ROOT / ".ci", tree / ".ci", ignore=shutil.ignore_patterns("__pycache__"))
     (tree / ".ci" / "passed").unlink(missing_ok=True)
+    table(tree, "STAYS_S = 20.0", "STAYS_S = 1.0", "leftovers.py")
     for name in (".venv/bin/python", "bin/make"):
         (tree / name).parent.mkdir(parents=True)
         (tree / name).write_text(STAND_IN)
         (tree / name).chmod(0o755)
     (tree / "out").mkdir()
     (tree / "out" / "ends").touch()
-    (tree / ".gitignore").write_text("/out/\n__pycache__/\n")
+    (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
     git(tree, "init", "-q")
     record(tree, commit(tree))
     return tree
+
+
+def table(tree: Path, old: str, new: str, name: str = "parts.py") -> None:
+    """Replace the one place in a file of .ci that a pattern finds."""
+    path = tree / ".ci" / name
+    text, count = re.subn(old, new, path.read_text())
+    assert count == 1
+    path.write_text(text)
 
 
 def git(tree: Path, *words: str) -> str:
@@ -327,12 +336,7 @@ def test_an_empty_cgroup_that_is_left_fails_the_run(tree: Path) -> None:
 def test_a_part_over_its_budget_is_marked_and_does_not_fail_and_times_are_in_a_file(
     tree: Path,
 ) -> None:
-    parts = tree / ".ci" / "parts.py"
-    text, count = re.subn(
-        r'make\("test"\), [\d.]+, [\d.]+', 'make("test"), 1, 0.001', parts.read_text()
-    )
-    assert count == 1
-    parts.write_text(text)
+    table(tree, r'make\("test"\), [\d.]+, [\d.]+', 'make("test"), 1, 0.001')
     (tree / "out" / "slow-test").write_text("1.2")
     code, said = run(tree)
     assert code == 0
@@ -341,6 +345,83 @@ def test_a_part_over_its_budget_is_marked_and_does_not_fail_and_times_are_in_a_f
     times = json.loads((tree / "out" / "ci" / "times.json").read_text())
     (test,) = [part for part in times["parts"] if "(make test)" in part["part"]]
     assert (test["took_s"] >= 1.2, test["result"], test["whole"]) == (True, "ok", True)
+
+
+def test_a_tier_that_no_longer_fits_has_its_gate_only_and_is_named(tree: Path) -> None:
+    table(tree, r'make\("test-tensorflow"\), [\d.]+, [\d.]+', 'make("test-tensorflow"), 4, 500')
+    code, said = run(tree)
+    assert code == 0
+    assert {"test", "test-tensorflow gate", "test-pytorch"} <= {*ran(tree)}
+    assert line_of(said, "test-tensorflow").endswith("no time is left for the whole tier")
+    assert "test-tensorflow" in (run(tree, "all"), ran(tree))[1], "`all` leaves nothing out"
+
+
+def test_where_no_time_is_left_every_tier_still_has_its_gate(tree: Path) -> None:
+    table(tree, r"FITS_MIN = \d+", "FITS_MIN = 1")
+    code, said = run(tree)
+    assert code == 0
+    assert {*ran(tree)} & {*TIERS} == set()
+    assert {f"{tier} gate" for tier in TIERS} <= {*ran(tree)}
+    assert said.count("no time is left for the whole tier") == len(TIERS)
+
+
+def test_a_slow_machine_counts_its_slowness(tree: Path) -> None:
+    for name in ("setup", "demo"):
+        table(tree, rf'make\("{name}"\), \d, \d', f'make("{name}"), 0, 0.0001')
+    table(tree, r'empty clone", python\(".ci/first_picture.py"\), 1, 1',
+          'empty clone", python(".ci/first_picture.py"), 0, 0')  # fmt: skip
+    (tree / "out" / "slow-setup").write_text("1")
+    code, said = run(tree)
+    assert code == 0, "80 times slower than the table says when the first tier has its turn"
+    assert "no time is left for the whole tier" in line_of(said, "test")
+
+
+def test_a_run_over_its_limit_ends_itself_and_says_so(tree: Path) -> None:
+    table(tree, r"LIMIT_MIN = \d+", "LIMIT_MIN = 0.03")
+    (tree / "out" / "slow-demo").write_text("600")
+    code, said = run(tree)
+    assert code == 128 + signal.SIGALRM
+    assert "FAILED: the run is over its limit of 0.03 min" in said
+    assert "parts: " in said, "the summary says what passed until then"
+    assert no_process_in(tree)
+
+
+NOTES = "mkdir -p .pytest_cache/v/cache; echo '{}' > .pytest_cache/v/cache/lastfailed; "
+"""A stand-in's way to note failed tests, as pytest does."""
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_the_few_failed_tests_of_a_part_run_once_more_and_are_named(
+    tree: Path, passes: bool
+) -> None:
+    notes = NOTES.replace("{}", '{"tests/a.py::one": true}')
+    second = 'echo "$PYTEST_ADDOPTS" > out/options; ' + ("sed -i d out/ends" if passes else "")
+    (tree / "out" / "ends").write_text("test-mongo 1\n")
+    (tree / "out" / "do-test-mongo").write_text(
+        f"if [ -e out/again ]; then {second or ':'}\nelse {notes}touch out/again; fi\n"
+    )
+    code, said = run(tree)
+    assert code == (0 if passes else 1)
+    assert "--last-failed" in (tree / "out" / "options").read_text()
+    assert ran(tree).count("test-mongo gate") + ran(tree).count("test-mongo") == 2
+    assert "FAILED ONCE: tests/a.py::one" in line_of(said, "test-mongo")
+
+
+@pytest.mark.parametrize("tests", [0, 13])
+def test_a_part_without_noted_tests_or_with_many_runs_once(tree: Path, tests: int) -> None:
+    noted = json.dumps({f"tests/a.py::test_{number}": True for number in range(tests)})
+    (tree / "out" / "ends").write_text("test-mongo 1\n")
+    (tree / "out" / "do-test-mongo").write_text(NOTES.replace("{}", noted))
+    code, _ = run(tree)
+    assert code == 1
+    assert len([name for name in ran(tree) if name.startswith("test-mongo")]) == 1
+
+
+def test_a_note_of_an_earlier_part_runs_nothing_again(tree: Path) -> None:
+    (tree / "out" / "do-test").write_text(NOTES.replace("{}", '{"tests/a.py::one": true}'))
+    (tree / "out" / "ends").write_text("test-mongo 1\n")
+    assert run(tree)[0] == 1
+    assert len([name for name in ran(tree) if name.startswith("test-mongo")]) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
