@@ -3,9 +3,9 @@
     .ci/run [all|fast]
 
 Does: starts each part in a process group of its own, and ends it if the run is interrupted. A part
-over its budget is marked, and does not fail: a busy machine says nothing about the tree. A tier that
-no longer fits into a run's time has its gate only. The few failed tests of a part run once more, and
-are named. Never: leaves out a part or a test without a line in the summary.
+over its budget is marked, and does not fail: a busy machine says nothing about the tree. A tier
+that no longer fits into a run's time has its gate only. The few failed tests of a part run once
+more, and are named. Never: leaves out a part or a test without a line in the summary.
 State: out/ci/times.json, and the record of scope.
 """
 
