@@ -15,7 +15,7 @@ VENDOR = FOLDER / "vendor"
 
 def test_the_root_leads_to_the_page_which_needs_no_token(tmp_path: Path) -> None:
     async def test(it: Api) -> None:
-        found = await it.get("/", token=None)  # the client follows the redirection
+        found = await it.ask("GET", "/", token=None)  # the client follows the redirection
         assert found.code == 200
         assert b'<div id="app">' in found.body
         assert found.headers["content-type"] == "text/html; charset=utf-8"
