@@ -76,6 +76,7 @@ def changes(seq: int, *rows: JobRow) -> Changes:
         ),
         (Decision(seq, 0, float(seq), "paper", plan),),
         (profile_row("resnet", seq),),
+        ((GpuId("gpu-0"), 0),) if job is not None else (),
     )
 
 

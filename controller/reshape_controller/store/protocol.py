@@ -14,7 +14,7 @@ from typing import Protocol
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.knowledge import Learned
-from reshape_controller.core.model import Gpu, Host, Job, JobId, JobState
+from reshape_controller.core.model import Gpu, GpuId, Host, Job, JobId, JobState
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_profiles.schema import Profile
@@ -187,6 +187,17 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuUseRow:
+    """Use of a GPU by the job that trains on it, as the job's SideCar reports it."""
+
+    gpu: GpuId
+    job: JobId
+    used_bytes: int
+    utilization_ratio: float | None
+    seen_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """Rows that one append changed, for the projections. Writing them is idempotent by ``seq``."""
 
@@ -198,6 +209,8 @@ class Changes:
     history: tuple[HistoryEntry, ...] = ()
     decisions: tuple[Decision, ...] = ()
     profiles: tuple[ProfileRow, ...] = ()
+    workers: tuple[tuple[GpuId, int], ...] = ()
+    """For each of ``gpus`` on which a job trains: the number of the job's worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +253,10 @@ class Store(Protocol):
 
     async def project(self, changes: Changes) -> None:
         """Write changed rows. A repetition, or older rows after newer ones, change nothing."""
+
+    async def show_gpu_use(self, uses: tuple[GpuUseRow, ...], epoch: int) -> None:
+        """Show users how jobs use their GPUs, unless the controller of a later epoch has done so. A
+        store that only the daemon reads shows nothing."""
 
     async def jobs(
         self,

@@ -13,7 +13,7 @@ from reshape_controller.core.events import HostDrained
 from reshape_controller.core.model import JobState
 from reshape_controller.records import parse_record
 from reshape_controller.store.digest import GENESIS, digest_of, record_of
-from reshape_controller.store.mongo.documents import documents_of, fields_of
+from reshape_controller.store.mongo.documents import NO_USE, documents_of, fields_of
 from reshape_controller.store.mongo.request_fields import WORDS
 from reshape_controller.store.mongo.schema import COLLECTIONS
 from reshape_controller.store.protocol import RequestKind
@@ -57,7 +57,15 @@ def test_an_example_of_a_projection_has_the_fields_that_are_written(collection: 
     }
     shown = example(collection)
     del shown["_id"]
+    if collection == "gpus":
+        for name in (*NO_USE, "use_epoch"):  # written beside the projection
+            del shown[name]
     assert shape(shown) == shape(written[collection])
+
+
+def test_a_gpu_without_a_worker_shows_no_use() -> None:
+    written = {collection: fields for collection, _, fields in documents_of(changes(7))}
+    assert written["gpus"].items() >= {"worker": None, **NO_USE}.items()
 
 
 def test_the_example_of_a_job_has_the_fields_that_are_written_below_the_authors_own() -> None:

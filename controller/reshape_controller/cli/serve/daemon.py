@@ -32,7 +32,7 @@ from reshape_controller.http.connections import connections_max
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
 from reshape_controller.http.timeline import TimelineReader
-from reshape_controller.live import inbox, retention
+from reshape_controller.live import gpu_use, inbox, retention
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.control import Control
@@ -169,6 +169,7 @@ class Daemon:
                 ("behind", self._hub.behind()),
                 ("certificate", self._follow_certificate()),
                 ("retention", self._remove_old_logs()),
+                ("gpu-use", gpu_use.watch(self._loop, self._hub.observed, self._clock.now_s)),
             )
         ]
         tasks.append(stop)

@@ -16,13 +16,16 @@ from reshape_controller.store.protocol import Changes, Decision, JobRow
 from reshape_sidecar import codec
 
 Document = dict[str, Any]
+NO_USE: Document = {"used_bytes": None, "utilization_ratio": None, "seen_at_s": None}
+"""The fields in which ``gpu_use`` shows a GPU's use."""
 
 
 def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
     """Yield the documents of ``changes`` but for jobs: collection, ``_id``, fields."""
     seq = changes.seq
+    workers = dict(changes.workers)
     for gpu in changes.gpus:
-        yield "gpus", gpu.id, {**_gpu(gpu), "seq": seq}
+        yield "gpus", gpu.id, {**_gpu(gpu, workers.get(gpu.id)), "seq": seq}
     for host in changes.hosts:
         yield "hosts", host.id, {**_host(host), "seq": seq}
     for number, entry in enumerate(changes.history):
@@ -56,6 +59,7 @@ def _user_fields(row: JobRow) -> Document:
             "reason": row.job.reason,
             "number_of_gpus": len(row.job.gpus),
             "gpu_ids": list(row.job.gpus),
+            "workers": row.job.spec.workers,
             "job_type": row.job.spec.job_type,
             "optional_gpus": list(row.job.spec.optional_gpus),
             "host": row.job.host,
@@ -93,12 +97,15 @@ def _own(row: JobRow) -> Document:
     }
 
 
-def _gpu(gpu: Gpu) -> Document:
+def _gpu(gpu: Gpu, worker: int | None) -> Document:
+    """``worker``: the worker of its job that trains on it; a GPU without one is not in use."""
     return {
         "host": gpu.host,
         "number": gpu.index,
         "state": gpu.state.value,
         "job_id": gpu.owner,
+        "worker": worker,
+        **(NO_USE if worker is None else {}),
         "body": codec.dumps(gpu),
     }
 

@@ -29,7 +29,7 @@ from pymongo.errors import (
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store.conventions import Damaged, OtherVersion
-from reshape_controller.store.mongo import audit, inbox, log, projections, schema
+from reshape_controller.store.mongo import audit, gpu_use, inbox, log, projections, schema
 from reshape_controller.store.mongo import profiles as mongo_profiles
 from reshape_controller.store.mongo.address import MongoAddress, parse
 from reshape_controller.store.mongo.hints import Hints
@@ -38,6 +38,7 @@ from reshape_controller.store.mongo.login import Login
 from reshape_controller.store.protocol import (
     Changes,
     Decision,
+    GpuUseRow,
     InboxItem,
     JobRow,
     Page,
@@ -178,6 +179,9 @@ class MongoStore:
 
     async def project(self, changes: Changes) -> None:
         await self._on(projections.project, changes)
+
+    async def show_gpu_use(self, uses: tuple[GpuUseRow, ...], epoch: int) -> None:
+        await self._on(gpu_use.show, uses, epoch)
 
     async def jobs(
         self,

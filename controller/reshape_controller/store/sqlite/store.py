@@ -20,6 +20,7 @@ from reshape_controller.store.conventions import Damaged, OtherVersion
 from reshape_controller.store.protocol import (
     Changes,
     Decision,
+    GpuUseRow,
     InboxItem,
     JobRow,
     Page,
@@ -110,6 +111,9 @@ class SqliteStore:
 
     async def project(self, changes: Changes) -> None:
         await self._on(projections.project, changes)
+
+    async def show_gpu_use(self, uses: tuple[GpuUseRow, ...], epoch: int) -> None:
+        """Show nothing: users read the file by the API, which has the reports themselves."""
 
     async def jobs(
         self,
