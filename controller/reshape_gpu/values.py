@@ -144,6 +144,10 @@ class JobView:
     deadline_at_s: float | None = None
     command: tuple[str, ...] = ()
     framework: str | None = None
+    processes: str | None = None
+    """``per-gpu``: its SideCar starts a training process for each GPU; else ``one``."""
+    processes_reason: str | None = None
+    """Reason that there are so many; null if the record says so itself."""
     length: str | None = None
     retries: int | None = None
     priority: int | None = None

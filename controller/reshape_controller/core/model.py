@@ -123,6 +123,8 @@ class JobSpec:
     """Unix user id of its processes, from its owner's token; None: the daemon's own."""
     processes: Processes = Processes.ONE
     """How many training processes the SideCar starts in its container."""
+    processes_reason: str = ""
+    """Why there are so many; empty if the record says so itself."""
 
 
 @dataclass(frozen=True, slots=True)

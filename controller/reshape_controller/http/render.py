@@ -204,6 +204,8 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         optional_gpus=spec.optional_gpus,
         command=spec.command,
         framework=spec.framework.value,
+        processes=spec.processes.value,
+        processes_reason=spec.processes_reason or None,
         length=length_text(spec.length),
         epochs=_epochs(spec.length),
         retries=spec.retries,

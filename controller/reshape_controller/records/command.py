@@ -57,6 +57,24 @@ def script_of(command: tuple[str, ...]) -> str | None:
     return next((word for word in command[1:] if word.endswith(_SCRIPT_SUFFIXES)), None)
 
 
+def module_of(command: tuple[str, ...]) -> str | None:
+    """The module that the command runs by ``python -m``; None if it runs another way."""
+    options = python_options(command)
+    if options is None or command[options : options + 1] != ("-m",):
+        return None
+    return next(iter(command[options + 1 :]), None)
+
+
+def python_options(command: tuple[str, ...]) -> int | None:
+    """The number of words before the script or ``-m``; None if the command is no Python."""
+    if not command or not _PYTHON.fullmatch(command[0]):
+        return None
+    index = 1
+    while index < len(command) and command[index].startswith("-") and command[index] != "-m":
+        index += 2 if command[index] in _PYTHON_WITH_VALUE else 1
+    return index
+
+
 def _python_script(arguments: tuple[str, ...]) -> str | None:
     words = iter(arguments)
     for word in words:

@@ -182,10 +182,11 @@ class RecordFields(BaseModel):
         examples=[1],
     )
     processes: Annotated[Processes, Field(strict=False)] | None = Field(
-        Processes.ONE,
+        None,
         description="with `framework: pytorch`: `one` process for each worker, which starts others"
         " itself if it needs them; `per-gpu`: the SideCar starts a process of the command for each"
-        " GPU, as `torchrun` does",
+        " GPU, as `torchrun` does; default: `per-gpu` if the script's text shows that it trains so"
+        " (training.md), otherwise `one`",
         examples=["one"],
     )
     code: Text | None = Field(

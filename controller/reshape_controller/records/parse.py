@@ -24,9 +24,10 @@ from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, printable, shown
 from reshape_controller.records.fields import NESTED, RETRIES, Handover, RecordFields
+from reshape_controller.records.processes import ProcessChoice, choose_processes
 from reshape_controller.records.text import load_json, load_yaml
 from reshape_gpu.locations import NoSuchUser, is_local, resolved
-from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
+from reshape_sidecar.wire import OnSaveTimeout, Shortcut
 
 
 def parse_record(value: object, *, folder: Path | None = None, looks: bool = False) -> JobSpec:
@@ -58,7 +59,8 @@ def parse_record(value: object, *, folder: Path | None = None, looks: bool = Fal
         errors += rules.missing_files(absolute["code"], beside, tuple(fields.command or ()))
     if errors:
         raise RecordInvalid(tuple(_in_order(errors)), **_owner(record))
-    return _spec(fields, absolute)
+    chosen = choose_processes(fields, absolute["code"], reads=looks)
+    return _spec(fields, absolute, chosen)
 
 
 def from_json(text: str, *, looks: bool = False) -> JobSpec:
@@ -149,12 +151,14 @@ def _length(fields: RecordFields) -> Length | None:
     return None
 
 
-def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
+def _spec(
+    fields: RecordFields, locations: Mapping[str, str | None], chosen: ProcessChoice
+) -> JobSpec:
     """Build the spec; None in the record means the default."""
     resources, handover = fields.resources, fields.handover or Handover()
     return JobSpec(
         name=fields.name or "",
-        command=tuple(fields.command or ()),
+        command=chosen.command,
         optional_gpus=tuple(fields.optional_gpus or ()),
         length=_length(fields),
         image=fields.image,
@@ -167,7 +171,7 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         checkpoints=locations["checkpoints"],
         cpus=resources.cpus if resources is not None else None,
         memory_bytes=resources.memory if resources is not None else None,
-        env=tuple(sorted((fields.env or {}).items())),
+        env=tuple(sorted({**dict(chosen.env), **(fields.env or {})}.items())),
         retries=RETRIES if fields.retries is None else fields.retries,
         user=fields.user or "",
         priority=fields.priority or 0,
@@ -181,5 +185,6 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         min_runtime_s=MIN_RUNTIME_S if fields.min_runtime_s is None else fields.min_runtime_s,
         standby=handover.standby or Shortcut.AUTO,
         overlap=handover.overlap or Shortcut.AUTO,
-        processes=fields.processes or Processes.ONE,
+        processes=chosen.processes,
+        processes_reason=chosen.reason,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from reshape_controller.core.model import FieldError, Framework, Host, JobSpec
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
+from reshape_controller.records.launchers import LaunchError, parse_launch
 from reshape_gpu.locations import is_local
 from reshape_sidecar.contract import RESERVED_PREFIXES
 from reshape_sidecar.wire import Processes
@@ -20,8 +21,6 @@ from reshape_sidecar.wire import Processes
 LENGTHS = ("epochs", "steps", "target_accuracy")
 FALLING = ("loss", "error")
 """Ends of the names of metrics that fall while a model learns."""
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
-"""Programs and modules that start one process per GPU themselves."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -148,21 +147,11 @@ def _processes(fields: RecordFields) -> Iterator[FieldError]:
             f"per-gpu starts all processes in one container, and workers is {fields.workers}",
             "leave workers out, or leave processes out",
         )
-    launchers = [word for word in _start(fields.command or []) if Path(word).name in LAUNCHERS]
-    if launchers:
-        yield FieldError(
-            "processes",
-            f"per-gpu starts the processes itself, and the command does so with {launchers[0]}",
-            "write python before the script instead, as in python train.py",
-        )
-
-
-def _start(command: list[str]) -> list[str]:
-    """Return a command up to its script or module: what follows are the script's arguments."""
-    script = script_of(tuple(command))
-    if script is not None:
-        return command[: command.index(script) + 1]
-    return command[: command.index("-m") + 2] if "-m" in command else command
+    try:
+        parse_launch(fields.command or (), fields.optional_gpus or ())
+    except LaunchError as error:
+        what, _, remedy = str(error).partition("; ")
+        yield FieldError("command", f"{what}, and processes is per-gpu", remedy)
 
 
 def _lengths(

@@ -7,6 +7,7 @@ its own because the checks of records take longer to import than all other comma
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -17,6 +18,7 @@ from reshape_controller.cli.jobs.following import exit_of
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note, write_text
 from reshape_controller.cli.words import duration, one_line, state_word
+from reshape_controller.core.model import JobSpec
 from reshape_controller.core.phrases import gpus
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -26,6 +28,7 @@ from reshape_gpu.client import Client
 from reshape_gpu.errors import Problem, RecordRejected
 from reshape_gpu.locations import resolved
 from reshape_gpu.values import ArrayJobs, JobView, Trial
+from reshape_sidecar.wire import Processes
 
 
 def submit(
@@ -162,7 +165,14 @@ def read_record(file: str, *, arrays: bool = False) -> Any:
         found = [Problem(e.message, e.path, e.hint) for e in error.errors]
         raise CliError(Exit.REJECTED, *(_in_file(file, problem) for problem in found)) from None
     fields, _ = canonical(cast(dict[object, object], value))
-    return {**fields, "code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
+    places = {"code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
+    return {**fields, **places, **_processes((spec,))}
+
+
+def _processes(specs: Sequence[JobSpec]) -> dict[str, str]:
+    """Return what the scripts of all ``specs`` say, for a daemon that may not read them."""
+    is_per_gpu = all(spec.processes is Processes.PER_GPU for spec in specs)
+    return {"processes": Processes.PER_GPU.value} if is_per_gpu else {}
 
 
 def _array(value: dict[object, object], folder: Path) -> Any:
@@ -174,7 +184,7 @@ def _array(value: dict[object, object], folder: Path) -> Any:
     checkpoints = fields.get("checkpoints")
     if isinstance(checkpoints, str):
         places["checkpoints"] = resolved(checkpoints, folder)
-    return {**fields, **places, **_axes(value)}
+    return {**fields, **places, **_processes(specs), **_axes(value)}
 
 
 def _axes(value: dict[object, object]) -> dict[str, object]:

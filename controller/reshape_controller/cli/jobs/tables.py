@@ -197,6 +197,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("name", job.name),
         ("user", job.user),
         ("command", " ".join(job.command)),
+        ("processes", _processes(job)),
         ("code", job.code or ""),
         ("checkpoints", job.checkpoints or ""),
         ("length", job.length or "unknown"),
@@ -237,6 +238,14 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("waits for", _deadline(job, now_s)),
         ("logs", job.log_folder or ""),
     ]
+
+
+def _processes(job: JobView) -> str:
+    """Return how many training processes a PyTorch job has, and why."""
+    if job.framework != "pytorch":
+        return ""
+    because = f": {one_line(job.processes_reason)}" if job.processes_reason else ""
+    return f"{job.processes or 'one'}{because}"
 
 
 def _standby(job: JobView) -> str:

@@ -1,0 +1,181 @@
+"""A new PyTorch record has one process per GPU if its script shows that it trains so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape_controller.cli.jobs.submit import read_record
+from reshape_controller.core.model import JobSpec
+from reshape_controller.records import parse_record
+from reshape_controller.records.processes import SCRIPT_BYTES_MAX
+from reshape_sidecar import codec
+from reshape_sidecar.wire import Processes
+
+BATCHES = """
+from reshape_sidecar import session
+job = session.start()
+for batch in job.batches(loader, model=model, optimizer=optimizer):
+    pass
+"""
+TRAINER = "from transformers import Trainer\nTrainer(model=model).train()\n"
+OWN_TRAINER = "import transformers as t\nclass Mine(t.Trainer):\n    pass\nMine().train()\n"
+LIGHTNING = "import lightning as L\nL.Trainer(max_epochs=2, devices='auto').fit(model)\n"
+LIGHTNING_1 = "import pytorch_lightning as pl\npl.Trainer(devices=-1).fit(model)\n"
+GROUP = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+NUMBERED = """
+import os, torch
+torch.distributed.init_process_group(
+    "gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+)
+"""
+SPAWNS = GROUP + "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=4)\n"
+STARTS = GROUP + "from torch.multiprocessing import Process\nProcess(target=main).start()\n"
+CONTEXT = "import multiprocessing as m\nc = m.get_context('spawn')\nc.Process(target=f)\n" + TRAINER
+DEVICES = "from lightning.pytorch import Trainer\nTrainer(devices=4).fit(model)\n"
+COUNTED = (
+    "import torch.distributed as dist\ndist.init_process_group('gloo', rank=0, world_size=2)\n"
+)
+SESSION = "from reshape_sidecar import session\njob = session.start()\n" + GROUP
+OTHER_PROCESS = GROUP + "import psutil\npsutil.Process().memory_info()\n"
+
+
+def parsed(folder: Path, text: str, **record: Any) -> JobSpec:
+    (folder / "train.py").write_text(text)
+    (folder / "pkg").mkdir(exist_ok=True)
+    (folder / "pkg" / "train.py").write_text(text)
+    whole = {"name": "a", "command": "python train.py", "optional_gpus": [1, 2]}
+    return parse_record({**whole, "framework": "pytorch", **record}, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BATCHES, "its script calls job.batches (line 4)"),
+        (TRAINER, "its script has a Trainer of Hugging Face (line 2)"),
+        (OWN_TRAINER, "its script has a Trainer of Hugging Face (line 2)"),
+        (LIGHTNING, "its script has a Trainer of Lightning (line 2)"),
+        (LIGHTNING_1, "its script has a Trainer of Lightning (line 2)"),
+        (GROUP, "its script joins a process group from the environment (line 2)"),
+        (NUMBERED, "its script joins a process group from the environment (line 3)"),
+        (OTHER_PROCESS, "its script joins a process group from the environment (line 2)"),
+    ],
+)
+def test_a_script_of_an_understood_form_has_one_process_per_gpu(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    for command in ("python train.py", "python -m pkg.train"):
+        spec = parsed(tmp_path, text, command=command)
+        assert (spec.processes, spec.processes_reason) == (Processes.PER_GPU, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (SPAWNS, "its script starts processes itself (line 4)"),
+        (STARTS, "its script starts processes itself (line 4)"),
+        (CONTEXT, "its script starts processes itself (line 3)"),
+        (DEVICES, "its script has a number of processes of its own (line 2)"),
+        (COUNTED, "its script has a number of processes of its own (line 2)"),
+        (SESSION, "its script calls the session API"),
+        ("import torch\n", "its script joins no process group"),
+        ("import (", "cannot be read as Python: SyntaxError"),
+        ("(" * 5000, "cannot be read as Python: "),
+        ("#" * (SCRIPT_BYTES_MAX + 1), f"is longer than {SCRIPT_BYTES_MAX} bytes"),
+    ],
+)
+def test_another_script_has_one_process_and_the_reason_says_why(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    spec = parsed(tmp_path, text)
+    assert spec.processes is Processes.ONE
+    assert reason in spec.processes_reason
+
+
+def test_a_launcher_is_left_out_and_its_script_runs_once_for_each_gpu(tmp_path: Path) -> None:
+    launch = "accelerate launch --mixed_precision bf16 train.py --lr 1"
+    spec = parsed(tmp_path, "import torch\n", command=launch, env={"A": "1"})
+    assert (spec.command, spec.processes) == (
+        ("python", "train.py", "--lr", "1"),
+        Processes.PER_GPU,
+    )
+    assert spec.env == (("A", "1"), ("ACCELERATE_MIXED_PRECISION", "bf16"))
+    assert spec.processes_reason == "accelerate launch starts one for each GPU"
+    for told in ({"processes": "one"}, {"framework": "other"}):
+        kept = parsed(tmp_path, "import torch\n", **{"command": "torchrun train.py", **told})
+        assert (kept.command, kept.processes) == (("torchrun", "train.py"), Processes.ONE)
+        assert kept.processes_reason == ""
+
+
+def test_a_launcher_whose_options_contradict_stays_and_the_reason_names_them(
+    tmp_path: Path,
+) -> None:
+    command = "torchrun --nproc-per-node 2 train.py"
+    spec = parsed(tmp_path, GROUP, command=command)
+    assert (spec.command, spec.processes) == (tuple(command.split()), Processes.ONE)
+    assert "--nproc-per-node 2 is a number of processes of its own" in spec.processes_reason
+
+
+def test_under_a_launcher_one_process_may_have_the_session_alone(tmp_path: Path) -> None:
+    spec = parsed(tmp_path, SESSION, command="torchrun train.py")
+    assert (spec.command, spec.processes) == (("torchrun", "train.py"), Processes.ONE)
+
+
+def test_the_record_decides_if_it_says_so(tmp_path: Path) -> None:
+    for processes in Processes:
+        spec = parsed(tmp_path, GROUP, processes=processes.value)
+        assert (spec.processes, spec.processes_reason) == (processes, "")
+    spec = parsed(tmp_path, "import torch\n", processes="per-gpu", command="torchrun train.py")
+    assert (spec.command, spec.processes) == (("python", "train.py"), Processes.PER_GPU)
+
+
+def test_a_script_that_cannot_be_read_here_has_one_process(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GROUP)
+    record = {"name": "a", "command": "python train.py", "optional_gpus": [1]}
+    record |= {"framework": "pytorch", "code": str(tmp_path)}
+    assert parse_record(record, looks=True).processes is Processes.PER_GPU
+    not_read = parse_record(record)
+    assert not_read.processes is Processes.ONE
+    assert "train.py is not read here; write `processes: per-gpu`" in not_read.processes_reason
+    elsewhere = parse_record({**record, "code": "/on/another/host"}, looks=True)
+    assert elsewhere.processes is Processes.ONE
+    assert "train.py is not on this machine" in elsewhere.processes_reason
+    (tmp_path / "train.py").unlink()
+    os.mkfifo(tmp_path / "pkg.py")
+    record["command"] = "python -m pkg"
+    assert parse_record(record, looks=True).processes is Processes.ONE, "a pipe is not read"
+
+
+def test_workers_are_processes_of_their_own(tmp_path: Path) -> None:
+    spec = parsed(tmp_path, GROUP, workers=2, optional_gpus=[2, 4])
+    assert (spec.processes, spec.processes_reason) == (
+        Processes.ONE,
+        "its 2 workers are processes of their own",
+    )
+
+
+def test_a_stored_record_keeps_its_processes(tmp_path: Path) -> None:
+    """One of the release before has no such field, and is not judged by its script again."""
+    (tmp_path / "train.py").write_text(GROUP)
+    before = '{"name":"a","command":["python","train.py"],"optional_gpus":[1,2],' + (
+        f'"framework":"pytorch","code":"{tmp_path}","type":"JobSpec"}}'
+    )
+    stored = codec.loads(JobSpec, before)
+    assert (stored.processes, stored.processes_reason) == (Processes.ONE, "")
+    assert '"processes' not in codec.dumps(stored)
+
+
+def test_a_client_reads_the_script_for_a_daemon_that_may_not(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GROUP)
+    (tmp_path / "job.yaml").write_text(
+        "name: a\ncommand: torchrun train.py\nframework: pytorch\noptional_gpus: [1, 2]\n"
+    )
+    sent = read_record(str(tmp_path / "job.yaml"))
+    assert (sent["processes"], sent["command"]) == ("per-gpu", "torchrun train.py")
+    spec = parse_record(sent)
+    assert (spec.command, spec.processes) == (("python", "train.py"), Processes.PER_GPU)
+    (tmp_path / "train.py").write_text(SPAWNS)
+    assert "processes" not in read_record(str(tmp_path / "job.yaml"))
