@@ -35,7 +35,8 @@ ZYGOTE_AGAIN_S = 30.0
 ZYGOTE_STARTS_MAX = 4
 """Starts of the zygote in one container (a count); then every start is cold."""
 ZYGOTE_IMPORT_S = 60.0
-"""Longest time for which a start waits for a zygote that still imports the framework."""
+"""Longest time for which a start waits for a zygote that still imports the framework, from the
+request to start or, if that is later, from the start of the zygote."""
 SUCCESSOR_LEAVE_S = 2.0
 """A dropped successor is killed if it has not ended after this long."""
 

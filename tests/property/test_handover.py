@@ -25,7 +25,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Target
 from reshape_controller.core.state import State
 from reshape_controller.core.stop_table import Program
-from reshape_sidecar.wire import Observed, OnSaveTimeout, Saves
+from reshape_sidecar.wire import Observed, OnSaveTimeout, Saves, Standby, StandbyState
 from tests.support.gate import examples
 from tests.support.world import World
 
@@ -68,6 +68,11 @@ class Chaos:
         self.world.new_containers[JobId("a")] = {"can_prepare": True, "slow_prepare": True}
         self.begin_hand_over()
 
+    def begin_importing(self) -> None:
+        """As ``begin_hand_over``, and b imports its framework before a is asked."""
+        self.world.new_containers[JobId("b")] = {"standby": Standby(StandbyState.STARTING)}
+        self.begin_hand_over()
+
     def begin_growth(self) -> None:
         """Job a trains on two of four and shall have all; whether it does, nobody has heard."""
         self.world.auto = True
@@ -108,6 +113,13 @@ class Chaos:
             if container.job == job:
                 container.can_prepare = number % 4 != 0
                 container.slow_prepare = number % 4 == 1
+                self.world.report(container)
+
+    def importing(self, job: str, number: int) -> None:
+        """A SideCar begins to import, has imported, or cannot."""
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.standby = Standby(tuple(StandbyState)[number % 4])
                 self.world.report(container)
 
     def submit(self, job: str, number: int) -> None:
@@ -323,7 +335,7 @@ def candidate_plans(job: JobId) -> list[Plan]:
 OFTEN = ("submit", "plan", "plan", "plan", "converge", "converge", "converge", "converge", "verify")
 SOMETIMES = (
     "cancel", "crash", "delay", "deliver_late", "dirty", "effects_stop", "finish", "halt", "heard",
-    "kill", "mute", "preparing", "preparing", "restart", "resume", "save_deadline", "silent",
+    "importing", "kill", "mute", "preparing", "restart", "resume", "save_deadline", "silent",
     "stubborn", "unsaving", "verify_late", "verify_late", "wait",
 )  # fmt: skip
 RARELY = (
@@ -333,7 +345,7 @@ RARELY = (
 ACTIONS = OFTEN * 8 + SOMETIMES * 2 + RARELY
 Step = tuple[str, str, int]
 """An action, the job that it is about, and a number that varies it."""
-BEGINNINGS = ("nothing", "hand_over", "unsaved", "growth", "prepared")
+BEGINNINGS = ("nothing", "hand_over", "unsaved", "growth", "prepared", "importing")
 ONE_HOST: tuple[tuple[str, ...], ...] = ((), ("a",), ("b", "c"))
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.sampled_from(JOBS), st.integers(0, 29)),

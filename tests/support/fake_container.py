@@ -125,7 +125,7 @@ class Container:
                 return Adopt(generation, number)
             case converge.Start(generation):
                 self._begin(generation)
-                if standby.is_importing(self.init._status, self.kernel.now_s):
+                if standby.is_importing(self.init._status, 0.0, self.kernel.now_s):
                     return None
                 assert desired is not None
                 env = ((ENV_DEVICES, ",".join(desired.devices)),)

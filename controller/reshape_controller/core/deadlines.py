@@ -80,6 +80,8 @@ def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
         case DeadlineKind.UNSAVED:
             tx.update(job_id, deadline=None)
             job_exit.leave_as_wanted(tx, job_id, has_waited=True)
+        case DeadlineKind.IMPORTS:
+            handover.on_imported(tx, job_id)
         case DeadlineKind.PREPARE:
             preparation.end_wait(tx, job_id, deadline.length_s)
             handover.advance_prepared(tx, job_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from reshape_controller.core.errors import InvariantError
 from reshape_controller.core.model import (
     ChangeKind,
+    DeadlineKind,
     Gpu,
     GpuState,
     Job,
@@ -87,6 +88,9 @@ def _check_job(state: State, job: Job) -> None:
             job.stage is Stage.TRAINING and changes,
             f"{name}: prepares a successor, and is party to no hand-over before its request",
         )
+    if job.deadline is not None and job.deadline.kind is DeadlineKind.IMPORTS:
+        takes = job.hand_over is not None and not job.hand_over.shrink_asked
+        _require(job.stage is Stage.READY and takes, f"{name}: awaits imports, and takes no GPUs")
     if job.hand_over is not None:
         hosts = {state.gpus[gpu].host for gpu in job.hand_over.gpus}
         _require(len(hosts) == 1, f"{name}: a hand-over spans {len(hosts)} hosts")

@@ -47,6 +47,8 @@ class Limits:
     """
     prepare_s: float = 60.0
     """Plan to prepared successor. Then: the change goes on without a successor."""
+    imports_s: float = 60.0
+    """Initialised to imported, while donors train on. Then: the donors are asked all the same."""
     refusal_cooldown_s: float = 60.0
     """Time after a refused save in which the job is not asked to shrink."""
     start_failures_max: int = 2
@@ -59,16 +61,22 @@ class Limits:
     """1 if a cancelled program is killed kill_after_s after its TERM; 0 in logs of earlier releases
     (at its save deadline)."""
 
+    import_rules: int = 0
+    """1 if donors train on until the newcomer has imported its framework; 0 in logs of earlier
+    releases (until it is initialised)."""
 
-LOCAL = Limits(start_rules=2, service_rules=1, cancel_rules=1)
+
+LOCAL = Limits(start_rules=2, service_rules=1, cancel_rules=1, import_rules=1)
 KUBERNETES = Limits(
     early_init_s=900.0,
     first_step_s=600.0,
     verify_s=300.0,
     prepare_s=300.0,
+    imports_s=300.0,
     start_rules=2,
     service_rules=1,
     cancel_rules=1,
+    import_rules=1,
 )
 """Image pulls take minutes, and no release can be verified while an API server is away."""
 

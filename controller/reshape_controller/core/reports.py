@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reshape_controller.core import attempts, failures, job_exit, learning, starts, target
-from reshape_controller.core.coordinator import handover, handover_abort
+from reshape_controller.core.coordinator import handover, handover_abort, imports
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.phrases import gpus
@@ -156,11 +156,20 @@ def on_initialized(tx: Transaction, job_id: JobId, report: Observed) -> None:
     )
     tx.note(job, "initialized", "its SideCar is ready; it holds no GPU yet")
     if waits:
-        handover.advance(tx, job_id)
+        handover.on_initialized(tx, job_id)
         return
     hold_s = tx.limits.initialized_hold_s
     tx.update(job_id, deadline=attempts.until(tx, DeadlineKind.INITIALIZED_HOLD, hold_s))
     settle(tx, job_id)
+
+
+def _has_imported(job: Job, report: Observed) -> bool:
+    return imports.have_ended(job)
+
+
+def on_imported(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Have the donors of a newcomer asked, which trained on while it imported."""
+    handover.on_imported(tx, job_id)
 
 
 def _has_complete_outcome(job: Job, report: Observed) -> bool:
@@ -318,6 +327,12 @@ class Rule:
 ON_REPORT = (
     Rule(WITH_GPUS, "`finished`", _is_finished, on_finished),
     Rule((Stage.LAUNCHING,), "`initialized`", _is_initialized, on_initialized),
+    Rule(
+        (Stage.READY,),
+        "its zygote is ready or off, and its donors wait for that",
+        _has_imported,
+        on_imported,
+    ),
     Rule(
         (Stage.SAVING,),
         "outcome `stopping`; its checkpoint has the end of its training",

@@ -144,4 +144,5 @@ class DeadlineKind(StrEnum):
     REMOVE = "remove"
     UNSAVED = "unsaved_wait"
     PREPARE = "prepare"
+    IMPORTS = "imports"
     RETRY = "retry"

@@ -19,6 +19,8 @@ from reshape_sidecar.wire import (
     OnSaveTimeout,
     OutcomeKind,
     Phase,
+    Standby,
+    StandbyState,
     desired_at_level,
 )
 
@@ -179,6 +181,7 @@ class WorkerGroup:
             devices=tuple(device for report in reports for device in report.devices),
             stopped_generation=min(report.stopped_generation for report in reports),
             gpu_use=tuple(use for report in reports for use in report.gpu_use),
+            standby=_standby(chief, reports),
             address=None,
             peers=(),
             meeting=None,
@@ -221,6 +224,14 @@ def _phase(chief: Observed, reports: list[Observed]) -> Phase:
         for report in reports
     )
     return Phase.INITIALIZED if ready else Phase.INITIALIZING
+
+
+def _standby(chief: Observed, reports: list[Observed]) -> Standby | None:
+    """The chief's zygote; but one that imports while any worker's does."""
+    for report in reports:
+        if report.standby is not None and report.standby.state is StandbyState.STARTING:
+            return report.standby
+    return chief.standby
 
 
 def _is_down(report: Observed) -> bool:

@@ -182,7 +182,8 @@ class Actions:
             log.info("generation %s goes on in its successor", generation)
             await self._ask_init(init.Adopt(generation, successor, hashed))
             return
-        if state.uses_zygote and standby.is_importing(state.status(), time.monotonic()):
+        asked_at_s, now_s = memory.learned_at_s, time.monotonic()
+        if state.uses_zygote and standby.is_importing(state.status(), asked_at_s, now_s):
             await self._pause()
             return
         if self._spawn is None or self._spawn.generation != generation:

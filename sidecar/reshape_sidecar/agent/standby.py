@@ -12,7 +12,7 @@ from reshape_sidecar import cgroup, limits
 from reshape_sidecar.agent import converge, environment, library, script_variables
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
-from reshape_sidecar.init.values import InitStatus, UseZygote
+from reshape_sidecar.init.values import InitStatus, UseZygote, ZygoteProcess
 from reshape_sidecar.user import User, run_as
 from reshape_sidecar.wire import Shortcut, Standby, StandbyState, StartKind
 
@@ -52,14 +52,15 @@ def request(
     return UseZygote(key, command, spec.code, tuple(sorted(env.items())))
 
 
-def is_importing(status: InitStatus, now_s: float) -> bool:
-    """Return whether a start is faster if it waits for the zygote."""
+def is_importing(status: InitStatus, asked_at_s: float, now_s: float) -> bool:
+    """Return whether a start that was asked for at ``asked_at_s`` waits for the zygote.
+
+    Imports that were slow until then are not begun again beside the ones under way.
+    """
     zygote = status.zygote
-    return (
-        zygote is not None
-        and zygote.state is StandbyState.STARTING
-        and now_s < zygote.started_at_s + limits.ZYGOTE_IMPORT_S
-    )
+    if zygote is None or zygote.state is not StandbyState.STARTING:
+        return False
+    return now_s < max(zygote.started_at_s, asked_at_s) + limits.ZYGOTE_IMPORT_S
 
 
 def doubt(memory: Memory, status: InitStatus) -> str | None:
@@ -74,10 +75,13 @@ def doubt(memory: Memory, status: InitStatus) -> str | None:
     return f"the fork of generation {training.generation} ended before its first step"
 
 
-def observed(status: InitStatus, refusal: str | None) -> Standby | None:
-    """Return what a report says of the zygote; ``refusal``: why none was asked for."""
+def observed(status: InitStatus, refusal: str | None, *, is_asked: bool) -> Standby | None:
+    """Return what a report says of the zygote; ``refusal``: why none was asked for; ``is_asked``:
+    init was asked for one, and starts it at once."""
     if status.zygote is None:
         return None
     if refusal is not None:
         return Standby(StandbyState.OFF, refusal)
+    if is_asked and status.zygote == ZygoteProcess(StandbyState.NONE):
+        return Standby(StandbyState.STARTING)
     return Standby(status.zygote.state, status.zygote.reason)

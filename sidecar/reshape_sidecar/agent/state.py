@@ -121,7 +121,7 @@ class AgentState:
             self.hook,
             self.waits_for,
             self.saves(),
-            standby.observed(self.status(), self.zygote_refusal),
+            standby.observed(self.status(), self.zygote_refusal, is_asked=self.uses_zygote),
         )
 
     def observe_next(self) -> Observed:

@@ -19,6 +19,8 @@ from reshape_sidecar.wire import (
     OutcomeKind,
     Phase,
     Progress,
+    Standby,
+    StandbyState,
 )
 from tests.support.gate import examples
 
@@ -115,6 +117,16 @@ def test_a_gang_is_initialised_when_each_worker_is() -> None:
     assert merged_of(group).phase is Phase.INITIALIZED
     group.take(2, workers[2].says(phase=Phase.INITIALIZING))
     assert merged_of(group).phase is Phase.INITIALIZING
+
+
+def test_a_gang_imports_while_any_worker_does() -> None:
+    ready, imports = Standby(StandbyState.READY), Standby(StandbyState.STARTING)
+    group, (chief, other) = make(2, desired(1, mode=Mode.SAVE_AND_STOP))
+    group.take(0, chief.says(standby=ready))
+    group.take(1, other.says(standby=imports))
+    assert merged_of(group).standby == imports
+    group.take(1, other.says(standby=Standby(StandbyState.OFF, "switched off")))
+    assert merged_of(group).standby == ready
 
 
 def test_gpus_are_shared_equally_and_addresses_go_to_all_in_the_workers_order() -> None:

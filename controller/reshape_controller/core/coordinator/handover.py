@@ -1,10 +1,10 @@
 """The hand-over of GPUs between jobs, rules R1 to R9 (docs/architecture.md).
 
-Does: begins the hand-over of a plan, asks the donors to shrink once the newcomer is initialised,
-takes in each donor's outcome, and grants GPUs with a verified release. Idle GPUs that turn up
-before the donors are asked spare a donor. A reshape up is the same machine with one party, or with
-donors that shrink first: until then the receiver trains. With the mechanism ``terminate`` a running
-job leaves its container instead of shrinking in it.
+Does: begins the hand-over of a plan, asks the donors to shrink once the newcomer is initialised and
+has imported, takes in each donor's outcome, and grants GPUs with a verified release. Idle GPUs that
+turn up before the donors are asked spare a donor. A reshape up is the same machine with one party,
+or with donors that shrink first: until then the receiver trains. With the mechanism ``terminate`` a
+running job leaves its container instead of shrinking in it.
 Never: grants a GPU before its release is verified.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.core import attempts, preemption, starts
-from reshape_controller.core.coordinator import gpu_ledger, handover_abort, preparation
+from reshape_controller.core.coordinator import gpu_ledger, handover_abort, imports, preparation
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     Change,
@@ -93,6 +93,20 @@ def begin(
         tx.update(job_id, runs_since_s=tx.now_s)
     newcomer = tx.update(job_id, hand_over=hand_over, deadline=None)
     tx.note(newcomer, "planned", _what_was_planned(idle, hand_over, hand_over.gpus))
+    imports.begin(tx, job_id)
+    advance(tx, job_id)
+
+
+def on_initialized(tx: Transaction, job_id: JobId) -> None:
+    """Continue the hand-over to a newcomer that is initialised: once it has imported, if its donors
+    are to be asked, else at once."""
+    imports.begin(tx, job_id)
+    advance(tx, job_id)
+
+
+def on_imported(tx: Transaction, job_id: JobId) -> None:
+    """Continue the hand-over that waited for the newcomer's imports."""
+    imports.end_wait(tx, job_id)
     advance(tx, job_id)
 
 
@@ -238,6 +252,8 @@ def on_stopped(tx: Transaction, job_id: JobId) -> None:
 
 def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool) -> bool:
     if not hand_over.donors or hand_over.shrink_asked or tx.state.observing:
+        return False
+    if imports.is_awaited(job):
         return False
     donors = [tx.state.jobs[donor] for donor in hand_over.donors]
     ready = job.stage in (Stage.READY, Stage.TRAINING) or not early
