@@ -35,6 +35,10 @@ TAGS = {
     "TargetView": "values:TargetView",
     "Trial": "values:Trial",
     "TrialChange": "values:TrialChange",
+    "FailureLine": "overview:FailureLine",
+    "GpuCounts": "overview:GpuCounts",
+    "JobLine": "overview:JobLine",
+    "Overview": "overview:Overview",
     "Usage": "values:Usage",
     "UsageRow": "values:UsageRow",
 }

@@ -74,7 +74,7 @@ class FakeSideCar:
                 await asyncio.sleep(0.02)
                 continue
             assert desired is not None, "none of these jobs has several workers"
-            if self.observed.phase is Phase.FINISHED:
+            if self.observed.phase in (Phase.FINISHED, Phase.CRASHED):
                 seen = replace(self.observed, generation=desired.generation, devices=())
             else:
                 seen = self._take_up(seen, desired)

@@ -19,7 +19,16 @@ import tornado.web
 from tornado.ioloop import IOLoop
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.http import cluster, events, jobs, logs, page_files, probes, sidecar
+from reshape_controller.http import (
+    cluster,
+    events,
+    jobs,
+    logs,
+    overview,
+    page_files,
+    probes,
+    sidecar,
+)
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.connections import BoundedServer, connections_max
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of, templates_of
@@ -91,6 +100,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/jobs/{_KEY}/logs", logs.JobLogs),
     (rf"/v1/jobs/{_KEY}/series", jobs.JobSeries),
     (r"/v1/events", events.Events),
+    (r"/v1/overview", overview.OverviewPage),
     (r"/v1/gpus", cluster.Gpus),
     (rf"/v1/gpus/{_KEY}/clear", cluster.GpuClear),
     (r"/v1/hosts", cluster.Hosts),

@@ -19,6 +19,7 @@ from reshape_controller.access.identity import OPERATOR, Identity, Role
 from reshape_controller.access.rights import Right, Verdict, decide, lists_all, refusal
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
+from reshape_controller.http.failures import Failures
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import NO_ROUTE, Metrics
 from reshape_controller.http.streams import Streams
@@ -80,6 +81,7 @@ class Context:
     peers: frozenset[str] | None = None
     """Addresses that may connect; None: all."""
     streams: Streams = field(default_factory=Streams)
+    failures: Failures = field(default_factory=Failures)
 
 
 class Gate(tornado.web.RequestHandler):
@@ -268,7 +270,11 @@ class Handler(Gate):
 
     def owns(self, row: JobRow) -> bool:
         """Whether all of the job may be shown to the author of this request."""
-        return self.verdict(Right.READ_JOB, row.user) is Verdict.ALLOWED
+        return self.owns_jobs_of(row.user)
+
+    def owns_jobs_of(self, user: str) -> bool:
+        """Whether all of this user's jobs may be shown to the author of this request."""
+        return self.verdict(Right.READ_JOB, user) is Verdict.ALLOWED
 
     def listed_user(self) -> str | None:
         """The user whose jobs are listed; None: all users."""

@@ -11,6 +11,7 @@ from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
 from reshape_gpu import values
+from reshape_gpu.overview import Overview
 from reshape_gpu.values import HostView, JobView, Trial, Usage
 
 JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
@@ -113,6 +114,14 @@ OPERATIONS = (
         "Server-sent events: what each record of the log changes, after Last-Event-ID",
         Right.LIST,
         query=("after", "wait_s"),
+    ),
+    Operation(
+        "get",
+        "/v1/overview",
+        "Counts of GPUs and jobs, the queue, the jobs that run, and the failures of 24 hours",
+        Right.LIST,
+        Overview,
+        query=("lines", "user"),
     ),
     Operation("get", "/v1/gpus", "List GPUs", Right.LOOK, values.GpuList),
     Operation(

@@ -237,6 +237,10 @@ class Control:
             for gpu in state.gpus.values()
         )
 
+    def live_jobs(self) -> tuple[Job, ...]:
+        """Each job that has not ended, by submission."""
+        return tuple(self._loop.engine.state.jobs.values())
+
     def unreachable(self) -> int:
         """Number of jobs whose SideCar is silent."""
         return sum(not job.reachable for job in self._loop.engine.state.jobs.values())

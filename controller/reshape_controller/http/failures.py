@@ -1,0 +1,66 @@
+"""The jobs that failed in the last day.
+
+Does: reads them from the store once, and then follows the log. State: at most ``FAILURES_MAX`` of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from reshape_controller.core.model import JobState
+from reshape_controller.http.timeline import TimelineReader
+from reshape_controller.store.protocol import JobRow, Store
+from reshape_gpu.overview import FailureLine
+
+FAILURES_MAX = 10_000
+"""Failures that are remembered; with more in a day, the oldest are not counted."""
+PAGE = 1000
+"""Rows that are read at once."""
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failures of the last day; one per daemon."""
+
+    _lines: dict[str, FailureLine] = field(default_factory=dict)
+    _seq: int | None = None
+    """Newest record that was looked at; None: the store was not read yet."""
+
+    async def read(
+        self, store: Store, timeline: TimelineReader, seq: int, since_s: float
+    ) -> tuple[FailureLine, ...]:
+        """Return the failures since a time, newest first. ``seq``: newest record that the tables
+        show. Raises StoreError."""
+        known = self._seq
+        changes = None if known is None else await timeline.changes(store, known, seq)
+        if changes is None:
+            self._add(await _failed_rows(store))
+        else:
+            ids = [job.id for each in changes for job in each.jobs if job.state == JobState.FAILED]
+            rows = [await store.job(key) for key in dict.fromkeys(ids)]
+            self._add(row for row in rows if row is not None)
+        self._seq = max(seq, self._seq or 0)
+        self._lines = {key: line for key, line in self._lines.items() if line.at_s >= since_s}
+        found = sorted(self._lines.values(), key=lambda line: (-line.at_s, line.id))
+        del found[FAILURES_MAX:]
+        self._lines = {line.id: line for line in found}
+        return tuple(found)
+
+    def _add(self, rows: Iterable[JobRow]) -> None:
+        for row in rows:
+            if row.job is not None and row.job.finished_at_s is not None:
+                at_s, reason = row.job.finished_at_s, row.job.reason
+                self._lines[row.id] = FailureLine(row.id, row.name, row.user, at_s, reason)
+
+
+async def _failed_rows(store: Store) -> list[JobRow]:
+    rows: list[JobRow] = []
+    after: str | None = None
+    while True:
+        page = await store.jobs(limit=PAGE, after=after, states=(JobState.FAILED,))
+        rows += page.rows
+        after = page.next_after
+        if after is None:
+            return rows

@@ -1,0 +1,105 @@
+"""GET /v1/overview: what goes on, in one cheap answer, from the state in memory.
+
+Does: counts GPUs and jobs, and shows the first jobs of the queue and of those that run. State:
+none; ``failures`` has some.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reshape_controller.core.model import GpuState, Job, JobId, JobState
+from reshape_controller.http.base import LIMIT_MAX
+from reshape_controller.http.jobs import JobHandler
+from reshape_controller.store.protocol import JobRow
+from reshape_gpu.overview import FailureLine, GpuCounts, JobLine, Overview
+from reshape_gpu.values import JobView
+
+LINES = 50
+"""Jobs of the queue, and jobs that run, if the request names no number."""
+FAILURES_SHOWN = 10
+DAY_S = 86400.0
+QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
+
+
+class OverviewPage(JobHandler):
+    """GET the overview; a user who does not see the jobs of others gets their own alone."""
+
+    async def get(self) -> None:
+        lines = self.count("lines", LINES, 0, LIMIT_MAX)
+        context, control = self.context, self.context.control
+        user = self.listed_user()
+        since_s = context.clock.now_s() - DAY_S
+        seq = control.shown_seq()
+        failures = tuple(
+            self._seen(line)
+            for line in await context.failures.read(control.store, context.timeline, seq, since_s)
+            if user in (None, line.user)
+        )
+        jobs = [job for job in control.live_jobs() if user in (None, job.spec.user)]
+        runs = [job for job in jobs if job.gpus]
+        queue = [job for job in jobs if not job.gpus and job.state in QUEUED]
+        queue.sort(key=lambda job: (self._position(job.id), job.submitted_at_s, job.id))
+        ready, reason = control.ready()
+        self.answer(
+            Overview(
+                seq,
+                "leader",
+                ready,
+                reason or control.waits_for(),
+                _gpu_counts(Counter(gpu.state for gpu, _, _ in control.holders())),
+                len(runs),
+                len(queue),
+                sum(job.state is JobState.HALTED for job in jobs),
+                len(failures),
+                tuple(map(self._line, runs[:lines])),
+                tuple(map(self._line, queue[:lines])),
+                failures[:FAILURES_SHOWN],
+            )
+        )
+
+    def _position(self, job: JobId) -> int:
+        """The place in the queue; 0 for a job that is about to get its GPUs."""
+        return self.context.control.expectation(job).position or 0
+
+    def _line(self, job: Job) -> JobLine:
+        spec = job.spec
+        row = JobRow(job.id, spec.name, spec.user, job.state, 0, job.submitted_at_s, job)
+        return line_of(self.view(row))
+
+    def _seen(self, line: FailureLine) -> FailureLine:
+        """The line as the author may see it."""
+        if self.owns_jobs_of(line.user):
+            return line
+        return FailureLine(line.id, line.name, line.user, line.at_s, "")
+
+
+def line_of(view: JobView) -> JobLine:
+    """Return a job's view in short."""
+    return JobLine(
+        view.id,
+        view.name,
+        view.user,
+        view.state,
+        view.stage,
+        view.reason,
+        view.size,
+        view.optional_gpus,
+        view.pinned,
+        view.host,
+        view.submitted_at_s,
+        view.position,
+        view.progress_ratio,
+        view.predicted_start_at_s,
+        view.predicted_end_at_s,
+    )
+
+
+def _gpu_counts(counts: Counter[GpuState]) -> GpuCounts:
+    return GpuCounts(
+        in_use=counts[GpuState.IN_USE],
+        idle=counts[GpuState.IDLE],
+        preparing=counts[GpuState.RESERVED] + counts[GpuState.RELEASING],
+        quarantined=counts[GpuState.QUARANTINED],
+        lost=counts[GpuState.LOST],
+    )

@@ -1,0 +1,91 @@
+"""GET /v1/overview counts GPUs and jobs, and shows the queue, runs and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reshape_controller.access.identities import Identities
+from reshape_controller.access.identity import Role
+from reshape_controller.access.token_file import NamedToken, TokenFile, digest
+from reshape_sidecar.wire import Phase
+from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
+
+
+async def submit(it: Api, name: str, token: str = TOKEN, **more: Any) -> str:
+    answer = await it.ask("POST", "/v1/jobs", RECORD | {"name": name} | more, token=token)
+    assert answer.code == 201, answer.body
+    return str(answer.json["id"])
+
+
+async def becomes(it: Api, token: str = TOKEN, **counts: int) -> Any:
+    """Wait until the overview has these counts."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = (await it.ask("GET", "/v1/overview", token=token)).json
+            if all(found[name] == count for name, count in counts.items()):
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def fails(it: Api, job: str) -> None:
+    """Let a job's program fail as it runs."""
+    await it.reaches(job, "running")
+    car = it.launcher.job(job)
+    car.observed = replace(car.observed, phase=Phase.CRASHED, exit_code=1, error="no such layer")
+
+
+def test_gpus_and_jobs_are_counted_and_the_queue_has_positions_and_reasons(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await submit(it, "first", optional_gpus=[4])
+        await it.reaches("first", "running")
+        await submit(it, "second", optional_gpus=[4])
+        await submit(it, "third", optional_gpus=[4])
+        found = await becomes(it, running=1, queued=2)
+        assert found["gpus"]["in_use"] == 4
+        assert found["gpus"]["idle"] == 0
+        assert [job["name"] for job in found["runs"]] == ["first"]
+        assert [job["name"] for job in found["queue"]] == ["second", "third"]
+        assert [job["position"] for job in found["queue"]] == [1, 2]
+        assert all(job["reason"] for job in found["queue"])
+        few = (await it.get("/v1/overview?lines=1")).json
+        assert [job["name"] for job in few["queue"]] == ["second"]
+        assert few["queued"] == 2
+
+    run(tmp_path, test)
+
+
+def test_a_failure_is_counted_and_shown_with_its_reason(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await becomes(it, failed=0)
+        await fails(it, await submit(it, "bad", retries=0))
+        found = await becomes(it, failed=1)
+        assert [line["name"] for line in found["failures"]] == ["bad"]
+        assert found["failures"][0]["reason"]
+        it.context.failures.__init__()  # type: ignore[misc]  # as after a restart
+        assert (await becomes(it, failed=1))["failures"] == found["failures"]
+
+    run(tmp_path, test)
+
+
+def test_a_user_who_sees_own_jobs_alone_gets_no_line_of_another(tmp_path: Path) -> None:
+    given = [
+        NamedToken(name, Role.USER, digest(f"{name}s-token".encode()), time.time())
+        for name in ("ada", "bob")
+    ]
+    identities = Identities(lambda: TOKEN, lambda: TokenFile(tuple(given)), users_see_all=False)
+
+    async def test(it: Api) -> None:
+        await fails(it, await submit(it, "bad", "adas-token", retries=0))
+        await becomes(it, failed=1)
+        await submit(it, "good", "adas-token")
+        await becomes(it, running=1)
+        found = (await it.ask("GET", "/v1/overview", token="bobs-token")).json
+        assert (found["failed"], found["running"], found["queued"]) == (0, 0, 0)
+        assert (found["failures"], found["runs"], found["queue"]) == ([], [], [])
+        assert found["gpus"]["in_use"] == 4
+
+    run(tmp_path, test, identities)
