@@ -4,6 +4,7 @@
 const ROOT = new URL("../", import.meta.url).pathname;
 
 let csrf = "";
+let skewS = 0;
 let ended = () => {};
 
 export class Refused extends Error {
@@ -24,6 +25,11 @@ export class Unreachable extends Error {
 /** Call `then` when a request was refused because there is no session any more. */
 export function onSessionEnd(then) {
   ended = then;
+}
+
+/** By how much the daemon's clock is ahead of this browser's, in seconds. */
+export function clockSkewS() {
+  return skewS;
 }
 
 export function url(path, query = {}) {
@@ -50,6 +56,8 @@ async function ask(method, path, { query, body, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Unreachable();
   }
+  const daemons = Number(answer.headers.get("Reshape-Now"));
+  if (daemons) skewS = daemons - Date.now() / 1000;
   if (answer.ok) return answer;
   const failure = await answer.json().catch(() => ({}));
   if (answer.status === 401 && path !== "/v1/session") ended();

@@ -1,0 +1,158 @@
+// The daemon's events as they come. Does: follows the log, each record once, also after a restart
+// of the daemon; tells views when to load again. State: the number of the newest record.
+
+import { useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { get, url } from "./api.js";
+
+const SOON_MS = 150;
+const LEAST_MS = 900;
+const PROGRESS_MS = 8000;
+const AGAIN_MS = [500, 1000, 2000, 4000, 8000];
+const RECENT_MAX = 200;
+
+class Live {
+  constructor() {
+    this.status = "off";
+    this.seq = null;
+    this.recent = [];
+    this.readers = new Set();
+    this.source = null;
+    this.failures = 0;
+    this.timer = null;
+    this.nextEntry = 0;
+  }
+
+  start() {
+    if (this.source || this.timer) return;
+    this.open();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    if (this.source) this.source.close();
+    this.source = this.timer = null;
+    this.seq = null;
+    this.recent = [];
+    this.set("off");
+  }
+
+  open() {
+    this.timer = null;
+    this.set(this.failures ? "lost" : "connecting");
+    const source = new EventSource(url("/v1/events", { after: this.seq }));
+    this.source = source;
+    for (const kind of ["ready", "reset", "record"]) {
+      source.addEventListener(kind, (event) => this.take(kind, JSON.parse(event.data)));
+    }
+    source.onerror = () => {
+      this.set("lost");
+      if (source.readyState !== EventSource.CLOSED) return; // the browser connects again
+      source.close();
+      this.source = null;
+      const wait = AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)];
+      this.timer = setTimeout(() => this.open(), wait);
+      get("/v1/session").catch(() => {}); // says whether there still is a session
+    };
+  }
+
+  take(kind, data) {
+    this.failures = 0;
+    this.set("live");
+    if (kind === "record") {
+      if (this.seq !== null && data.seq <= this.seq) return;
+      for (const entry of data.history) {
+        this.recent.unshift({ ...entry, seq: data.seq, key: this.nextEntry++ });
+      }
+      this.recent.length = Math.min(this.recent.length, RECENT_MAX);
+    }
+    this.seq = kind === "reset" ? data.seq : Math.max(this.seq ?? 0, data.seq);
+    this.tell(kind, data);
+  }
+
+  set(status) {
+    if (status === this.status) return;
+    this.status = status;
+    this.tell("status", {});
+  }
+
+  tell(kind, data) {
+    for (const reader of [...this.readers]) reader(kind, data);
+  }
+}
+
+export const live = new Live();
+
+/** The state of the connection, and the newest entries of the history. */
+export function useFeed() {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    const read = () => draw((count) => count + 1);
+    live.readers.add(read);
+    return () => live.readers.delete(read);
+  }, []);
+  return { status: live.status, recent: live.recent };
+}
+
+/**
+ * What `load(signal)` gives, loaded again when a record says that it may be another.
+ *
+ * `concerns(record)`: whether a record may change it. `everyMs`: load again so often; 0: never.
+ * `inputs`: values on which `load` depends.
+ */
+export function useData(load, inputs, { concerns = () => true, everyMs = 0 } = {}) {
+  const [state, setState] = useState({ data: null, error: null });
+  const latest = useRef({});
+  latest.current = { load, concerns };
+  const again = useRef(() => {});
+  useEffect(() => {
+    let timer = null;
+    let due = Infinity;
+    let begun = 0;
+    let abort = null;
+    let stopped = false;
+    setState((old) => ({ data: null, error: null, before: old.data }));
+
+    const run = async () => {
+      timer = null;
+      due = Infinity;
+      if (document.hidden) return; // it loads when it is looked at
+      begun = Date.now();
+      if (abort) abort.abort();
+      const mine = (abort = new AbortController());
+      try {
+        const data = await latest.current.load(mine.signal);
+        if (!stopped && !mine.signal.aborted) setState({ data, error: null });
+      } catch (error) {
+        if (stopped || mine.signal.aborted) return;
+        setState((old) => ({ data: old.data, error }));
+        if (!error.status) within(5000);
+      }
+      if (everyMs && !stopped) within(everyMs);
+    };
+    const within = (ms) => {
+      const at = Math.max(Date.now() + ms, begun + LEAST_MS);
+      if (at >= due) return;
+      clearTimeout(timer);
+      due = at;
+      timer = setTimeout(run, at - Date.now());
+    };
+    const read = (kind, data) => {
+      if (kind === "ready" || kind === "reset") within(SOON_MS);
+      if (kind !== "record" || !latest.current.concerns(data)) return;
+      within(data.history.length ? SOON_MS : PROGRESS_MS);
+    };
+    const seen = () => !document.hidden && within(0);
+    again.current = () => within(0);
+    live.readers.add(read);
+    document.addEventListener("visibilitychange", seen);
+    run();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+      if (abort) abort.abort();
+      live.readers.delete(read);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, inputs);
+  return { ...state, again: () => again.current() };
+}

@@ -1,0 +1,90 @@
+// The overview: how many GPUs and jobs, which jobs wait and why, and what failed.
+
+import { html } from "./vendor/preact-htm.js";
+import { get } from "./api.js";
+import { useData, useFeed } from "./live.js";
+import { JobLink, Problem, Progress, State, Table } from "./parts.js";
+import { clock, count, fromNow, percent, span, nowS } from "./text.js";
+
+const EVERY_MS = 10000;
+
+export function Overview() {
+  const { data, before, error } = useData((signal) => get("/v1/overview", {}, signal), [], { everyMs: EVERY_MS });
+  const found = data || before;
+  return html`<${Problem} error=${error} />
+    <h1 tabindex="-1">Overview</h1>
+    ${found ? html`<${Cards} it=${found} /><${Lists} it=${found} />` : html`<p aria-busy="true">Loading…</p>`}`;
+}
+
+function Cards({ it }) {
+  const { gpus } = it;
+  const all = gpus.in_use + gpus.idle + gpus.preparing + gpus.quarantined + gpus.lost;
+  const cards = [
+    ["GPUs in use", gpus.in_use, `of ${all}`],
+    ["idle", gpus.idle, "GPUs"],
+    ["preparing", gpus.preparing, "reserved or being verified"],
+    ["quarantined", gpus.quarantined, gpus.lost ? `and ${gpus.lost} lost` : "GPUs", gpus.quarantined + gpus.lost > 0],
+    ["running", it.running, "jobs"],
+    ["queued", it.queued, it.paused ? `and ${it.paused} paused` : "jobs"],
+    ["failed", it.failed, "jobs in 24 h", it.failed > 0],
+    ["controller", it.role, it.ready ? `ready, record ${it.seq}` : "not ready", !it.ready],
+  ];
+  return html`<dl class="cards">${cards.map(([name, value, more, bad]) => html`
+      <div class=${bad ? "card bad" : "card"}><dt>${bad && html`<span aria-hidden="true">▲ </span>`}${name}</dt><dd><b>${value}</b> <span>${more}</span></dd></div>`)}</dl>
+    ${it.reason && html`<p role="status" class="problem">${it.reason}</p>`}`;
+}
+
+function Lists({ it }) {
+  return html`
+    <section><h2>Queue <small>${shown(it.queue, it.queued)}</small></h2>
+      <${Table} label="Queue" columns=${QUEUE} rows=${it.queue} keyOf=${(job) => job.id} empty="No job waits." /></section>
+    <section><h2>Running <small>${shown(it.runs, it.running)}</small></h2>
+      <${Table} label="Running jobs" columns=${RUNS} rows=${it.runs} keyOf=${(job) => job.id} empty="No job holds GPUs." /></section>
+    <section><h2>Failed in 24 h <small>${shown(it.failures, it.failed)}</small></h2>
+      <${Table} label="Failures" columns=${FAILURES} rows=${it.failures} keyOf=${(job) => job.id} empty="No job failed." /></section>
+    <${Recent} />`;
+}
+
+function shown(rows, total) {
+  if (rows.length < total) return html`first ${rows.length} of ${count(total, "job")}, <a href="#/jobs">all</a>`;
+  return total ? count(total, "job") : "";
+}
+
+const sizes = (job) => (job.pinned ? `${job.pinned} (pinned)` : job.optional_gpus.join(", "));
+
+const QUEUE = [
+  { head: "Place", cell: (job) => job.position ?? "next", number: true },
+  { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
+  { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
+  { head: "GPUs wanted", cell: sizes, narrow: false },
+  { head: "Waits", cell: (job) => span(nowS() - job.submitted_at_s), number: true, narrow: false },
+  { head: "Starts", cell: (job) => fromNow(job.predicted_start_at_s) },
+  { head: "Ends", cell: (job) => fromNow(job.predicted_end_at_s), narrow: false },
+  { head: "Why it waits", cell: (job) => job.reason || "–", text: true, plain: true },
+];
+
+const RUNS = [
+  { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
+  { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
+  { head: "State", cell: (job) => html`<${State} value=${job.state} stage=${job.stage} />`, plain: true },
+  { head: "GPUs", cell: (job) => `${job.size} of ${job.pinned ?? job.optional_gpus.join(", ")}`, number: true },
+  { head: "Host", cell: (job) => job.host, narrow: false },
+  { head: "Progress", cell: (job) => html`<${Progress} ratio=${job.progress_ratio} label=${`progress of ${job.name}`} /> ${percent(job.progress_ratio)}`, narrow: false },
+  { head: "Ends", cell: (job) => fromNow(job.predicted_end_at_s) },
+];
+
+const FAILURES = [
+  { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
+  { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
+  { head: "When", cell: (job) => clock(job.at_s) },
+  { head: "Reason", cell: (job) => job.reason || "–", text: true, plain: true },
+];
+
+function Recent() {
+  const { recent } = useFeed();
+  const entries = recent.filter((entry) => entry.text).slice(0, 20);
+  return html`<section><h2>Newest events</h2>
+    ${entries.length ? html`<ol class="feed">${entries.map((entry) => html`<li key=${entry.key} data-seq=${entry.seq}>
+      <time>${clock(entry.at_s)}</time> <code>${entry.kind}</code> <bdi>${entry.text}</bdi></li>`)}</ol>`
+      : html`<p class="empty">Nothing since this page was opened.</p>`}</section>`;
+}

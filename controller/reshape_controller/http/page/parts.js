@@ -1,0 +1,62 @@
+// Small parts that several views use: tables, states, links to jobs, errors.
+
+import { html } from "./vendor/preact-htm.js";
+import { markOf } from "./job_colours.js";
+import { stateText } from "./text.js";
+
+const SIGNS = {
+  running: "●", adjusting: "◐", submitted: "○", initialized: "○", completed: "✓", failed: "✕",
+  cancelled: "–", rejected: "✕", halted: "‖", idle: "○", "in use": "●", reserved: "◔",
+  releasing: "◑", quarantined: "▲", lost: "✕",
+};
+
+/** A state: a sign, and its word. */
+export function State({ value, stage }) {
+  const more = stage && !["none", "training", value].includes(stage) ? ` (${stage})` : "";
+  return html`<span class="state state-${value.replace(" ", "-")}"><span aria-hidden="true">${SIGNS[value] || "•"}</span> ${stateText(value)}${more}</span>`;
+}
+
+/** A job's mark and name, which lead to its view. */
+export function JobLink({ id, name }) {
+  const mark = markOf(id);
+  return html`<a class="job" href=${`#/job/${encodeURIComponent(id)}`}>
+    <svg class="mark" viewBox="0 0 24 16" aria-hidden="true"><rect width="24" height="16" rx="3" fill=${mark.colour} />
+      <text x="12" y="12" text-anchor="middle" fill=${mark.text}>${mark.letter}</text></svg>
+    <bdi>${name}</bdi></a>`;
+}
+
+/**
+ * Columns: `head`, `cell(row)`, and `narrow: false` if a narrow screen does without. There a row is
+ * a block: the names of columns stand before their values, and a text has a line of its own.
+ */
+export function Table({ label, columns, rows, keyOf, empty }) {
+  if (!rows.length) return html`<p class="empty">${empty}</p>`;
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table role="table">
+    <thead role="rowgroup"><tr role="row">${columns.map((c) => html`<th role="columnheader" scope="col" class=${classOf(c)}>${c.head}</th>`)}</tr></thead>
+    <tbody role="rowgroup">${rows.map((row, n) => html`<tr role="row" key=${keyOf ? keyOf(row) : n}>
+      ${columns.map((c) => html`<td role="cell" class=${classOf(c)} data-head=${c.plain ? undefined : c.head}>${c.cell(row)}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+function classOf(column) {
+  return `${column.narrow === false ? "wide" : ""} ${column.number ? "number" : ""} ${column.text ? "words" : ""}`;
+}
+
+/** An error of the newest load, with its remedy. */
+export function Problem({ error }) {
+  if (!error) return null;
+  return html`<p role="alert" class="problem">${error.message}${error.hint ? `: ${error.hint}` : ""}</p>`;
+}
+
+/** A bar that shows a share. */
+export function Progress({ ratio, label }) {
+  if (ratio === null || ratio === undefined) return "–";
+  return html`<progress max="1" value=${ratio} aria-label=${label}></progress>`;
+}
+
+/** A group of buttons of which one is pressed. */
+export function Choice({ label, options, value, choose }) {
+  return html`<div class="choice" role="group" aria-label=${label}>
+    ${options.map(([key, text]) => html`<button type="button" aria-pressed=${key === value ? "true" : "false"}
+      onClick=${() => choose(key)}>${text}</button>`)}</div>`;
+}

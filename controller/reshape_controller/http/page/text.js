@@ -1,0 +1,66 @@
+// Numbers and times as text for people.
+
+import { clockSkewS } from "./api.js";
+
+/** The daemon's time, in Unix seconds. */
+export function nowS() {
+  return Date.now() / 1000 + clockSkewS();
+}
+
+/** A span of time: 12 s, 4 min 5 s, 3 h 20 min, 2 d 4 h. */
+export function span(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds < 0) return `−${span(-seconds)}`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  const s = Math.round(seconds);
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return join(s, 60, "min", 1, "s");
+  if (s < 86400) return join(s, 3600, "h", 60, "min");
+  return join(s, 86400, "d", 3600, "h");
+}
+
+function join(s, large, largeName, small, smallName) {
+  const rest = Math.floor((s % large) / small);
+  return `${Math.floor(s / large)} ${largeName}${rest ? ` ${rest} ${smallName}` : ""}`;
+}
+
+/** A time of day, with its date if that is another day than today. */
+export function clock(at) {
+  if (at === null || at === undefined) return "–";
+  const date = new Date(at * 1000);
+  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  const today = new Date(nowS() * 1000).toDateString() === date.toDateString();
+  return today ? time : `${date.toISOString().slice(0, 10)} ${time}`;
+}
+
+/** When it will be, or was: "in 5 min", "3 h ago". */
+export function fromNow(at) {
+  if (at === null || at === undefined) return "–";
+  const left = at - nowS();
+  return left >= 0 ? `in ${span(left)}` : `${span(-left)} ago`;
+}
+
+export function percent(ratio) {
+  return ratio === null || ratio === undefined ? "–" : `${(100 * ratio).toFixed(ratio < 0.1 ? 1 : 0)} %`;
+}
+
+export function count(number, one, many = `${one}s`) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+export function short(number) {
+  if (number === null || number === undefined) return "–";
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size >= 1e5 || size < 1e-3) return number.toExponential(2);
+  return String(Number(number.toPrecision(4)));
+}
+
+export function hours(gpuSeconds) {
+  return (gpuSeconds / 3600).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+}
+
+/** A state as people read it. */
+export function stateText(state) {
+  return state === "halted" ? "paused" : state;
+}
