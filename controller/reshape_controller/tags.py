@@ -7,6 +7,8 @@ without a change of what is stored. Never: imports a class, or changes a tag. St
 from __future__ import annotations
 
 TAGS = {
+    "EndedSession": "access.sessions:EndedSession",
+    "SessionFile": "access.sessions:SessionFile",
     "NamedToken": "access.token_file:NamedToken",
     "TokenFile": "access.token_file:TokenFile",
     "CheckRelease": "core.commands:CheckRelease",

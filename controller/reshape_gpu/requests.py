@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from reshape_gpu import values
+from reshape_gpu import page_login, values
 from reshape_gpu.errors import SettingError
 from reshape_gpu.values import JobView
 
@@ -144,6 +144,10 @@ def status() -> Request[values.Status]:
 
 def whoami() -> Request[values.IdentityView]:
     return Request("GET", "/v1/whoami", values.IdentityView)
+
+
+def page_link() -> Request[page_login.PageLink]:
+    return Request("POST", "/v1/session/links", page_login.PageLink)
 
 
 def _job(key: str) -> str:

@@ -17,6 +17,7 @@ import reshape_gpu.tags
 import reshape_launcher.tags
 import reshape_profiles.tags
 import reshape_sidecar.tags
+from reshape_controller.access.sessions import SessionFile
 from reshape_controller.access.token_file import TokenFile
 from reshape_controller.core import state
 from reshape_controller.core.record import HistoryEntry, LogRecord
@@ -61,6 +62,7 @@ WIRE = (
 )
 FILES = (
     *(Address, Claim, ExitFile, GroupFile, InitFile, Inventory, Manifest, Memory, TrainingProcess),
+    SessionFile,
     TokenFile,
     Logins,
 )

@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 
 from reshape_controller.access.identities import Identities
+from reshape_controller.access.sessions import FILE_NAME as SESSIONS_FILE
+from reshape_controller.access.sessions import Sessions
 from reshape_controller.core import events as ev
 from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import GpuId, HostId, Job
@@ -136,6 +138,8 @@ async def api(
     names = host_names("127.0.0.1")
     identities = identities or Identities(lambda: TOKEN)
     context = Context(control, hub, tokens, identities, names, metrics, TimelineReader(), clock)
+    sessions = Sessions(identities, b"secret", folder / SESSIONS_FILE)
+    context = replace(context, sessions=sessions)
     server = Server(listening, context)
     await loop.start(effects)
     server.start()

@@ -35,12 +35,13 @@ class Identities:
         """The identity of a token; None if it is wrong, expired or revoked."""
         if hmac.compare_digest(bearer, self._operator_token().encode()):
             return OPERATOR
-        wanted, now_s = digest(bearer), self._now_s()
-        for token in self._tokens():
-            # A digest leaks nothing by the time that its comparison takes.
-            if token.sha256 == wanted and token.valid_at(now_s):
-                return token.identity
-        return None
+        return self._named_by(digest(bearer))
+
+    def by_digest(self, sha256: str) -> Identity | None:
+        """The identity of the token with this digest; None if no valid token has it."""
+        if hmac.compare_digest(sha256.encode(), digest(self._operator_token().encode()).encode()):
+            return OPERATOR
+        return self._named_by(sha256)
 
     def uids(self) -> Uids:
         """The Unix users of jobs. Raises TokenFileError.
@@ -65,6 +66,14 @@ class Identities:
             return self._by_name(self._inserts) or unverified(claim)
         shared = self._named() is None or any(t.role is Role.USER for t in self._tokens())
         return unverified(claim) if shared else OPERATOR
+
+    def _named_by(self, sha256: str) -> Identity | None:
+        now_s = self._now_s()
+        for token in self._tokens():
+            # A digest leaks nothing by the time that its comparison takes.
+            if token.sha256 == sha256 and token.valid_at(now_s):
+                return token.identity
+        return None
 
     def _by_name(self, name: str) -> Identity | None:
         if name == OPERATOR.name:

@@ -7,7 +7,8 @@ Never: show a token. State: these files.
 |---|---|
 | ``token`` | The operator's token. |
 | ``tokens.json`` | The named tokens of other people, hashed. |
-| ``secret`` | The key from which the tokens of attempts are derived. |
+| ``secret`` | The key from which the tokens of attempts and the page's cookies are derived. |
+| ``sessions.json`` | The sessions of the page that have ended, and a salt of their key. |
 | ``address.json`` | Where the newest daemon listens or did; its SideCars know that port. |
 | ``boot`` | The machine's boot id at the daemon's last record of it. |
 | ``daemon.lock`` | Locked while a daemon runs. |
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.access import token_file
+from reshape_controller.access import sessions, token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_gpu.home import Address, HomeFolder, locked
 from reshape_sidecar import codec, durable, state_files
@@ -58,6 +59,10 @@ class Home(HomeFolder):
     @property
     def named_tokens_file(self) -> Path:
         return (self.secrets or self.folder) / token_file.FILE_NAME
+
+    @property
+    def sessions_file(self) -> Path:
+        return self.folder / sessions.FILE_NAME
 
     def prepare(self) -> None:
         """Create the folder and check that it is writable. Raises CliError."""

@@ -27,6 +27,7 @@ from reshape_controller.http import (
     overview,
     page_files,
     probes,
+    session,
     sidecar,
 )
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
@@ -112,6 +113,8 @@ ROUTES: tuple[Route, ...] = (
     (r"/v1/openapi.json", OpenApi),
     (r"/v1/status", cluster.StatusPage),
     (r"/v1/whoami", cluster.WhoAmI),
+    (r"/v1/session", session.SessionPage),
+    (r"/v1/session/links", session.SessionLinks),
     (r"/metrics", cluster.MetricsPage),
     (r"/healthz", cluster.Healthz),
     (r"/readyz", cluster.Readyz),

@@ -1,11 +1,12 @@
 """The base of every handler: authorization, size of bodies, form of answers and errors.
 
-Does: checks the Host header and the bearer token before anything else, reads arguments strictly,
-writes JSON, and turns errors into ``{code, message, path, hint}``.
+Does: checks the Host header and the token or session before anything else, reads arguments
+strictly, writes JSON, and turns errors into ``{code, message, path, hint}``.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import tornado.web
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Identity, Role
 from reshape_controller.access.rights import Right, Verdict, decide, lists_all, refusal
+from reshape_controller.access.sessions import Session, Sessions
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.failures import Failures
@@ -38,6 +40,9 @@ BODY_BYTES_MAX = 256 * 1024
 """A job record or a SideCar's report is far smaller; more is refused with 413."""
 LIMIT_MAX = 1000
 """Largest number of rows of one answer."""
+CSRF_HEADER = "X-Reshape-CSRF"
+READS = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
 
 log = structlog.get_logger("reshape.http")
 T = TypeVar("T")
@@ -57,6 +62,9 @@ class Access(Protocol):
 
     @property
     def peers(self) -> frozenset[str] | None: ...
+
+    @property
+    def sessions(self) -> Sessions | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class Context:
     """Addresses that may connect; None: all."""
     streams: Streams = field(default_factory=Streams)
     failures: Failures = field(default_factory=Failures)
+    sessions: Sessions | None = None
+    """Logins of the page; None: a cookie opens nothing."""
 
 
 class Gate(tornado.web.RequestHandler):
@@ -94,6 +104,8 @@ class Gate(tornado.web.RequestHandler):
     """Templates of the paths that this route serves; empty for a path that is no route."""
     body_bytes_max = BODY_BYTES_MAX
     _identity: Identity | None = None
+    session: Session | None = None
+    """The session of the request's cookie, if it has no token."""
 
     def initialize(
         self, context: Access, rights: Mapping[str, Right], templates: tuple[str, ...]
@@ -123,8 +135,11 @@ class Gate(tornado.web.RequestHandler):
         return self.rights.get(self.request.method or "")
 
     def identify(self) -> Identity | None:
-        """The identity of the bearer token; None without a valid one."""
-        return self.context.identities.of(self.bearer())
+        """The identity of the bearer token, else of the session; None without a valid one."""
+        if "Authorization" in self.request.headers or self.context.sessions is None:
+            return self.context.identities.of(self.bearer())
+        self.session = self.context.sessions.of(self.get_cookie(self.cookie_name()) or "")
+        return self.session.identity if self.session is not None else None
 
     @property
     def identity(self) -> Identity:
@@ -136,6 +151,9 @@ class Gate(tornado.web.RequestHandler):
         """Decide by the right and the identity's role. Raises ApiError."""
         right = self.right()
         self._identity = None if right is Right.OPEN else self.identify()
+        if self.session is not None and self.request.method not in READS:
+            self.check_origin(needed=True)
+            self.check_csrf(self.session)
         self.obey(self.verdict(right))
 
     def verdict(self, right: Right | None, owner: str | None = None) -> Verdict:
@@ -220,8 +238,43 @@ class Gate(tornado.web.RequestHandler):
         ends = (each for each in self.templates if each.rpartition("/")[2] == end)
         return next(ends, self.templates[0] if self.templates else NO_ROUTE)
 
+    def cookie_name(self) -> str:
+        """Name of the session's cookie. A browser sends cookies to every port of a host, so the
+        name has the port; with TLS its prefix keeps other hosts and plain HTTP from setting it."""
+        _, port = _split_host(self.request.headers.get("Host", ""))
+        prefix = "__Host-" if self.has_tls() else ""
+        return f"{prefix}reshape-{port}" if port else f"{prefix}reshape"
+
+    def cookie_settings(self) -> dict[str, Any]:
+        """Attributes of the session's cookie: no script and no other site gets it."""
+        secure = self.has_tls()
+        return {"path": "/", "httponly": True, "samesite": "Strict", "secure": secure}
+
+    def has_tls(self) -> bool:
+        """Whether the browser asks by TLS: here, or at the trusted proxy."""
+        return self.request.protocol == "https" or self.context.peers is not None
+
+    def check_origin(self, *, needed: bool = False) -> None:
+        """Check that no page of another site has sent the request. Raises ApiError."""
+        origin = self.request.headers.get("Origin")
+        if origin is None and not needed:
+            return  # no browser: each sends it with what changes something
+        host = self.request.headers.get("Host", "").lower()
+        if origin is None or origin.lower() not in (f"http://{host}", f"https://{host}"):
+            what = f"{origin or 'no page'!r:.200} is not this daemon's own page"
+            hint = f"ask from a page of {host}; a proxy passes the Host header on"
+            raise ApiError(403, ErrorBody("cross-site", what, "header Origin", hint))
+
+    def check_csrf(self, session: Session) -> None:
+        """Check the header that only this daemon's own page can send. Raises ApiError."""
+        sent = self.request.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(sent.encode(errors="replace"), session.csrf.encode()):
+            hint = "send csrf of GET /v1/session; with a token in Authorization it is not needed"
+            what = "the header is missing or not that of the session"
+            raise ApiError(403, ErrorBody("cross-site", what, f"header {CSRF_HEADER}", hint))
+
     def check_xsrf_cookie(self) -> None:
-        """Skip the check: there are no cookies; every request has its token in a header."""
+        """Skip Tornado's check: ``authorize`` has its own, for requests with a cookie."""
 
     def check_peer(self) -> None:
         """Check the address of the connection's other end. Raises ApiError."""
@@ -234,7 +287,7 @@ class Gate(tornado.web.RequestHandler):
     def check_host(self) -> None:
         """Check the Host header: DNS can lead a browser's page to loopback, but its Host header
         then has the page's own name. Raises ApiError."""
-        name = _host_name(self.request.headers.get("Host", ""))
+        name, _ = _split_host(self.request.headers.get("Host", ""))
         if name not in self.context.host_names:
             message = f"{name!r} is not a host name of this daemon"
             hint = f"use one of: {', '.join(sorted(self.context.host_names))}"
@@ -324,10 +377,13 @@ def body_json(body: bytes) -> Any:
         raise bad_request(f"the body is not valid JSON ({error})", "body") from None
 
 
-def _host_name(header: str) -> str:
+def _split_host(header: str) -> tuple[str, str]:
+    """Return name and port of a Host header; an empty port if it has none."""
     if header.startswith("["):
-        return header.partition("]")[0].lstrip("[").lower()
-    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+        name, _, port = header.partition("]")
+        return name.lstrip("[").lower(), port.lstrip(":")
+    name, colon, port = header.rpartition(":")
+    return (name.lower(), port) if colon else (header.lower(), "")
 
 
 def _own_error(status: int, error: object) -> ErrorBody:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.access.sessions import SessionNotEnded
 from reshape_controller.access.submission import Denied
 from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
 from reshape_controller.core.model import FieldError
@@ -91,6 +92,8 @@ def api_error(error: Exception) -> ApiError | None:
             return bad_request(error.message, error.path)
         case UnknownPage():
             return bad_request(_first(error), "query after", "start again at the first page")
+        case SessionNotEnded():
+            return unavailable("session-not-ended", str(error))
         case StoreError():
             return unavailable("store-unavailable", str(error))
         case ReshapeError():

@@ -27,6 +27,8 @@ class StandbyContext:
     metrics: Metrics
     leadership: Leadership
     peers: frozenset[str] | None = None
+    sessions: None = None
+    """A standby takes no cookies."""
 
 
 class Alive(Gate):

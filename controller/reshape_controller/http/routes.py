@@ -10,7 +10,7 @@ from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
-from reshape_gpu import values
+from reshape_gpu import page_login, values
 from reshape_gpu.overview import Overview
 from reshape_gpu.values import HostView, JobView, Trial, Usage
 
@@ -188,6 +188,32 @@ OPERATIONS = (
     Operation("get", "/metrics", "Prometheus figures", Right.SCRAPE),
     Operation("get", "/v1/status", "Role and readiness of the daemon", Right.LOOK, values.Status),
     Operation("get", "/v1/whoami", "Identity of the token", Right.SCRAPE, values.IdentityView),
+    Operation(
+        "get", "/v1/session", "The session of the page's cookie", Right.LOOK, page_login.SessionView
+    ),
+    Operation(
+        "post",
+        "/v1/session",
+        "Log in: begin a session of the page (no token needed in a header)",
+        Right.OPEN,
+        page_login.SessionView,
+        body='{"token": TEXT} or {"link": TEXT}',
+    ),
+    Operation(
+        "delete",
+        "/v1/session",
+        "Log out: end the session, in every browser",
+        Right.LOOK,
+        success=204,
+    ),
+    Operation(
+        "post",
+        "/v1/session/links",
+        "Make a link that opens one session of this token within a minute",
+        Right.LOOK,
+        page_login.PageLink,
+        success=201,
+    ),
     Operation(
         "get", "/healthz", "The process answers (no token needed)", Right.OPEN, values.Health
     ),

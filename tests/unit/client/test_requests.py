@@ -37,6 +37,7 @@ REQUESTS: tuple[Request[Any], ...] = (
     requests.drain("h", "undrain"),
     requests.status(),
     requests.whoami(),
+    requests.page_link(),
 )
 
 

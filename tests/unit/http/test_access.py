@@ -45,14 +45,19 @@ def test_without_the_right_token_nothing_is_told(tmp_path: Path, token: str | No
     run(tmp_path, test)
 
 
-def test_every_route_but_healthz_asks_for_a_token() -> None:
+def test_every_route_but_healthz_and_the_login_asks_for_a_token() -> None:
     handlers = [handler for _, handler in ROUTES]
     own_tokens = [handler.__name__ for handler in handlers if "identify" in handler.__dict__]
     assert own_tokens == ["SideCar"], "each attempt has a token of its own"
     decides = ("prepare", "authorize", "verdict", "obey", "right")
     assert not [h.__name__ for h in handlers for name in decides if name in h.__dict__]
-    opened = [pattern for pattern, _ in ROUTES if Right.OPEN in rights_of(pattern).values()]
-    assert opened == ["/healthz"]
+    opened = [
+        (method, pattern)
+        for pattern, _ in ROUTES
+        for method, right in rights_of(pattern).items()
+        if right is Right.OPEN
+    ]
+    assert opened == [("POST", "/v1/session"), ("GET", "/healthz")]
     assert all(issubclass(handler, Gate) for handler in handlers)
 
 

@@ -30,7 +30,9 @@ def test_what_is_described_is_served_and_what_is_served_is_described() -> None:
             for operation in OPERATIONS
             if re.fullmatch(pattern, _example(operation.path))
         }
-        assert methods == {name for name in ("get", "post") if name in handler.__dict__}, pattern
+        assert methods == {
+            name for name in ("get", "post", "delete") if name in handler.__dict__
+        }, pattern
         described -= set(mine)
     assert described == set(), "these are described and not served"
 

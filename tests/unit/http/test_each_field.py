@@ -106,6 +106,9 @@ def bodies(path: str, report: dict[str, object]) -> Iterator[tuple[Place, object
     match path.rpartition("/")[2]:
         case "pin":
             good: Any = PIN
+        case "session":
+            yield from session_bodies()
+            return
         case "profiles":
             good = loader.document((PROFILE,))
         case "{attempt}":
@@ -118,6 +121,12 @@ def bodies(path: str, report: dict[str, object]) -> Iterator[tuple[Place, object
             return
     for place in places(good):
         yield from ((place, changed(good, place, value)) for value in FEW)
+
+
+def session_bodies() -> Iterator[tuple[Place, object]]:
+    yield ("token",), {"token": TOKEN}
+    yield from (((field,), {field: value}) for value in VALUES for field in ("token", "link"))
+    yield from (((), value) for value in FEW)
 
 
 def records(path: str) -> Iterator[tuple[Place, object]]:

@@ -66,6 +66,10 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("get", "/metrics"): VIEWERS | {"scraper"},
     ("get", "/v1/status"): VIEWERS,
     ("get", "/v1/whoami"): VIEWERS | {"scraper"},
+    ("get", "/v1/session"): VIEWERS,
+    ("post", "/v1/session"): set(IDENTITIES),
+    ("delete", "/v1/session"): VIEWERS,
+    ("post", "/v1/session/links"): VIEWERS,
     ("get", "/healthz"): set(IDENTITIES),
     ("get", "/readyz"): VIEWERS | {"scraper"},
 }
@@ -144,7 +148,7 @@ def test_every_operation_has_an_entry_in_this_table_and_a_right() -> None:
     assert set(MAY) == {(operation.method, operation.path) for operation in OPERATIONS}
     assert set(ROLES) | {Right.OPEN} == set(Right)
     for pattern, handler in ROUTES:
-        methods = {name.upper() for name in ("get", "post") if name in handler.__dict__}
+        methods = {name.upper() for name in ("get", "post", "delete") if name in handler.__dict__}
         assert set(rights_of(pattern)) == methods, f"a method of {pattern} has no right"
 
 

@@ -74,6 +74,7 @@ class Daemon:
         self._launcher, self._attempts = backend.launcher, backend.attempts_folder
         self._tokens = Tokens(settings.home.secret())
         self._identities = settings.identities()
+        self._sessions = settings.sessions(self._identities)
         clock = self._clock = WallClock()
         self._metrics = Metrics()
         self._loop = Loop(
@@ -124,6 +125,7 @@ class Daemon:
             leadership=self._leadership,
             containment=self._containment,
             isolation=self._isolation,
+            sessions=self._sessions,
         )
 
     def servers(

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from reshape_controller.access import token_file
 from reshape_controller.access.identities import Identities
+from reshape_controller.access.sessions import Sessions
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
@@ -97,6 +98,10 @@ class DaemonSettings:
             users_see_all=self.users_see_all,
             inserts=self.inserts,
         )
+
+    def sessions(self, identities: Identities) -> Sessions:
+        """Return the logins of the page. Raises CliError."""
+        return Sessions(identities, self.home.secret(), self.home.sessions_file)
 
     def backend(self) -> Backend:
         """Return the launcher of this home with its hosts. Raises CliError."""
