@@ -14,12 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records.limits import PRIORITY_MAX, STEPS_MAX
-from reshape_controller.replay.ground_truth import uniform
+from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
 from reshape_controller.replay.trace_cells import (
     BadCell,
@@ -139,15 +140,15 @@ def convert(
             try:
                 converter.read(before + line, cells)
             except BadCell as error:
-                bad.add(f"{name}: line {line}", str(error))
+                bad.add(name, line, str(error))
         before += line
     if bad.count and not choices.skip_bad:
-        raise BadRowsError(tuple(bad.shown), bad.count)
+        raise BadRowsError(bad)
     if not converter.jobs:
         counts = by_reason(converter.left_out)
         why = "; ".join(f"{count} {reason}" for reason, count, _ in counts) or "no rows"
         raise ReplayError(f"{paths[0].name}: no row can be replayed ({why})")
-    converter.jobs.sort(key=lambda job: (job.submit_s, job.name))
+    converter.jobs.sort(key=attrgetter("submit_s", "name"))
     assumptions = (*_assumptions(columns, choices), *converter.defaults())
     return Conversion(tuple(converter.jobs), assumptions, tuple(converter.left_out), bad)
 
@@ -161,12 +162,21 @@ def by_reason(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
     return sorted((reason, count, gpu_s) for reason, (count, gpu_s) in counts.items())
 
 
-class _Unfit(Exception):
-    """A row becomes no job; the text is the reason, ``gpu_s`` its GPU time."""
+class _Amount(NamedTuple):
+    """What all rows with the same cells of GPUs have in common: thousands of rows have few."""
 
-    def __init__(self, reason: str, gpu_s: float = 0.0) -> None:
-        super().__init__(reason)
-        self.gpu_s = gpu_s
+    gpus: float
+    """In whole ones: GPUs times the share of each."""
+    number: int
+    """Whole GPUs that hold them."""
+    whole: int
+    """GPUs of the job: at most the largest number."""
+    work_gpus: float
+    """GPU time of the job, over the seconds of the row."""
+    notes: tuple[str, ...]
+    """What was assumed."""
+    unfit: str
+    """Reason for which such rows become no job; empty if they become jobs."""
 
 
 class _Converter:
@@ -184,6 +194,7 @@ class _Converter:
             raise ReplayError(what)
         self.jobs: list[TraceJob] = []
         self.left_out: list[LeftOut] = []
+        self.draw = uniform_by_name(0, "type")
         self.dates: bool | None = None
         self.lines: dict[str, int] = {}
         self.files: list[tuple[str, int]] = []
@@ -193,6 +204,7 @@ class _Converter:
         self.gpu_types: dict[tuple[str, str], str] = {}
         self.step_s: dict[tuple[str, str, int], float] = {}
         self.sizes: dict[tuple[int, str], tuple[int, ...]] = {}
+        self.amounts: dict[tuple[str, str], _Amount] = {}
 
     def read(self, line: int, cells: Cells) -> None:
         """Read a row; ``line`` counts on over all files. Raises BadCell."""
@@ -200,34 +212,36 @@ class _Converter:
         (submit, gpus, milli, duration, start, end, iterations,
          batch, model, gpu_type, sizes, user, priority, name) = cells
         # fmt: on
-        gpu_count = self._number(gpus, "gpus")
-        share = self._share(milli)
+        amount = self.amounts.get((gpus, milli)) or self._amount(gpus, milli)
         submit_s = self._time(submit, "submit")
-        if gpu_count <= 0.0 or share <= 0.0:
+        if amount.gpus <= 0.0:
             self.left_out.append(LeftOut(submit_s, "without a GPU", 0.0))
             return
         key = name or f"job-{line:06d}"
-        kind = self._kind(model, key)
+        kind = self._draw(key) if self.columns.model is None else self._kind(model, key)
         on = self._gpu_type(gpu_type, kind) if gpu_type else self.choices.gpu_type
         if self.columns.iterations is None:
-            length = self._duration_s(duration, start, end, submit_s)
+            seconds = self._duration_s(duration, start, end, submit_s)
         else:
             length = self._number(iterations, "iterations") * self._batches(kind, batch)
-        try:
-            if length <= 0.0:
-                raise _Unfit("without a length")
-            number, steps, gpu_s = self._work(gpu_count, share, length, kind, on)
-            if submit_s is None:
-                raise _Unfit("without a submission", gpu_s)
-        except _Unfit as error:
-            self.left_out.append(LeftOut(submit_s, str(error), error.gpu_s))
+            seconds = length * self._seconds_per_step(kind, on, amount.number)
+        gpu_s = amount.gpus * seconds if seconds > 0.0 else 0.0
+        unfit = amount.unfit if seconds > 0.0 else "without a length"
+        if unfit or submit_s is None:
+            self.left_out.append(LeftOut(submit_s, unfit or "without a submission", gpu_s))
             return
+        for note in amount.notes:
+            self._count(note)
+        whole = amount.whole
+        step_s = self.step_s.get((kind, on, whole)) or self._seconds_per_step(kind, on, whole)
+        steps = self._steps(amount.work_gpus * seconds / whole / step_s)
         if self.lines.setdefault(key, line) != line:
             what = f"{self.columns.name} is {key!r}, as in {self._place(self.lines[key])}"
             raise BadCell(f"{what}; name a column without repeats, or none")
-        own = self.sizes.get((number, sizes)) or self._sizes(number, sizes)
+        own = self.sizes.get((whole, sizes)) or self._sizes(whole, sizes)
         rank = self._priority(priority) if priority else 0
-        self.jobs.append(TraceJob(key, submit_s, kind, own, steps, rank, user, gpu_s))
+        job_s = steps * whole * step_s
+        self.jobs.append(TraceJob(key, submit_s, kind, own, steps, rank, user, job_s))
 
     def defaults(self) -> list[str]:
         """Return the defaults that rows took, in words."""
@@ -239,32 +253,29 @@ class _Converter:
         before, name = max((before, name) for name, before in self.files if before < line)
         return f"line {line - before} of {name}" if len(self.files) > 1 else f"line {line}"
 
-    def _work(
-        self, gpu_count: float, share: float, length: float, kind: str, on: str
-    ) -> tuple[int, int, float]:
-        """Return a job's GPUs, steps and GPU time. ``share``: of each GPU; ``length``: seconds, or
-        steps of the profile."""
-        choices, in_steps = self.choices, self.columns.iterations is not None
-        number = whole = math.ceil(gpu_count)
-        seconds = length * (self._seconds_per_step(kind, on, number) if in_steps else 1.0)
-        gpu_s = gpu_count * share * seconds
+    def _amount(self, gpus: str, milli: str) -> _Amount:
+        """Return what the cells of GPUs amount to. Raises BadCell."""
+        gpu_count, share, choices = self._number(gpus, "gpus"), self._share(milli), self.choices
+        number, largest, notes, unfit = math.ceil(gpu_count), choices.largest, [], ""
         if gpu_count != number or share != 1.0:
+            notes.append(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
             if choices.parts is Parts.LEAVE_OUT:
-                raise _Unfit("with a part of a GPU", gpu_s)
-            self._count(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
-        if number > choices.largest:
+                unfit = "with a part of a GPU"
+        if number > largest:
+            notes.append(f"more than {largest} GPUs: {largest}, for the same GPU time")
             if not choices.cap:
-                what = f"with more than {choices.largest} GPUs (a job lives on one host)"
-                raise _Unfit(what, gpu_s)
-            largest = choices.largest
-            self._count(f"more than {largest} GPUs: {largest}, for the same GPU time")
-            whole = choices.largest
-        work_s = number * seconds if choices.parts is Parts.ROUND else gpu_s
-        steps = work_s / whole / self._seconds_per_step(kind, on, whole)
+                unfit = unfit or f"with more than {largest} GPUs (a job lives on one host)"
+        held = gpu_count * share if gpu_count > 0.0 else 0.0
+        work_gpus = float(number) if choices.parts is Parts.ROUND else held
+        found = _Amount(held, number, min(number, largest), work_gpus, tuple(notes), unfit)
+        self.amounts[gpus, milli] = found
+        return found
+
+    def _steps(self, steps: float) -> int:
+        """Return whole steps, at least one. Raises BadCell."""
         if steps >= STEPS_MAX + 0.5:
             raise BadCell(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
-        rounded = max(1, round(steps))
-        return whole, rounded, rounded * whole * self._seconds_per_step(kind, on, whole)
+        return max(1, round(steps))
 
     def _seconds_per_step(self, kind: str, on: str, number: int) -> float:
         found = self.step_s.get((kind, on, number))
@@ -320,6 +331,8 @@ class _Converter:
                 backwards = f"{self.columns.end} is before {from_column}"
             elif submit_s is not None and start_s is not None and start_s < submit_s:
                 backwards = f"{self.columns.start} is before {self.columns.submit}"
+        if 0.0 < seconds <= SECONDS_MAX and not backwards:
+            return seconds
         if seconds > SECONDS_MAX:
             what = f"{self.columns.duration or self.columns.end} is {seconds:g}"
             raise BadCell(f"{what}, and must be at most {SECONDS_MAX:g} seconds")
@@ -341,9 +354,7 @@ class _Converter:
         return self.book.batches(kind, int(samples))
 
     def _kind(self, model: str, key: str) -> str:
-        """Return a job's type: by its model, or drawn from the job set by the job's name."""
-        if self.columns.model is None:
-            return self._draw(key)
+        """Return the job type of a model. ``key``: the job's name. Raises BadCell."""
         found = self.kinds.get(model)
         if found is None:
             found = self.kinds[model] = self.choices.names.get(model, model)
@@ -361,7 +372,7 @@ class _Converter:
         return self._draw(key if missing else model)
 
     def _draw(self, key: str) -> str:
-        return self.types[int(uniform(0, "type", key) * len(self.types))]
+        return self.types[int(self.draw(key) * len(self.types))]
 
     def _gpu_type(self, text: str, kind: str) -> str:
         """Return the GPU type on which a job ran."""
@@ -402,7 +413,11 @@ class _Converter:
         return int(value)
 
 
-_PARTS = {Parts.ROUND: "for as long", Parts.KEEP: "for a shorter time, with the same GPU time"}
+_PARTS = {
+    Parts.LEAVE_OUT: "left out",
+    Parts.ROUND: "for as long",
+    Parts.KEEP: "for a shorter time, with the same GPU time",
+}
 
 
 def _assumptions(columns: Columns, choices: Choices) -> list[str]:

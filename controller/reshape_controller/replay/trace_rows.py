@@ -1,4 +1,4 @@
-"""Rows of public trace files: CSV, tab-separated values and JSON lines, also compressed by gzip.
+"""Rows of public trace files: CSV, tab-separated values, JSON lines and lists, also in gzip.
 
 Does: give each row's cells in the order that is asked for, with its line. It does not judge a cell.
 Rows that cannot be read go to a ``BadRows``, which names the first of them.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TextIO
@@ -19,9 +21,14 @@ from typing import TextIO
 from reshape_controller.replay.inputs import ReplayError
 
 BAD_ROWS_SHOWN_MAX = 20
-"""Largest number of bad rows that are named; the others are counted."""
+"""Largest number of bad rows that are named for a reason; the others are counted."""
+BAD_REASONS_SHOWN_MAX = 20
+"""Largest number of reasons that are named."""
 SEPARATORS = {".tsv": "\t", ".csv": ","}
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+LINES = (".jsonl", ".ndjson")
+JSON_SUFFIXES = (*LINES, ".json")
+"""A file of the last one has JSON lines, or a list of objects."""
+_BLANKS = re.compile(r"\s*")
 
 Cells = tuple[str, ...]
 
@@ -35,30 +42,42 @@ class Layout:
     separator: str | None = None
 
 
-class BadRowsError(ReplayError):
-    """Rows cannot be read. ``rows`` are texts of the first, with file, line and reason."""
-
-    def __init__(self, rows: tuple[str, ...], count: int) -> None:
-        more = f"\nand {count - len(rows)} more rows" if count > len(rows) else ""
-        super().__init__("\n".join(rows) + more)
-        self.rows = rows
-        self.count = count
-
-
 @dataclass(slots=True)
 class BadRows:
-    """Rows that cannot be read: their number, and the first with different reasons."""
+    """Rows that cannot be read: their number, and the lines of the first, by file and reason."""
 
     count: int = 0
-    shown: list[str] = field(default_factory=list)
-    _reasons: set[str] = field(default_factory=set)
+    _lines: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
-    def add(self, where: str, reason: str) -> None:
-        """Count a row, and name it unless its reason is known or enough rows are named."""
+    def add(self, file: str, line: int, reason: str) -> None:
+        """Count a row, and name it unless enough rows, or enough reasons, are named."""
         self.count += 1
-        if len(self.shown) < BAD_ROWS_SHOWN_MAX and reason not in self._reasons:
-            self._reasons.add(reason)
-            self.shown.append(f"{where}: {reason}")
+        if (file, reason) in self._lines or len(self._lines) < BAD_REASONS_SHOWN_MAX:
+            lines = self._lines.setdefault((file, reason), [])
+            if len(lines) < BAD_ROWS_SHOWN_MAX:
+                lines.append(line)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """A text for each reason: the file, the lines of the first rows, the reason."""
+        return tuple(
+            f"{file}: line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: {reason}"
+            for (file, reason), lines in self._lines.items()
+        )
+
+    @property
+    def more(self) -> int:
+        """Number of rows that ``shown`` does not name."""
+        return self.count - sum(map(len, self._lines.values()))
+
+
+class BadRowsError(ReplayError):
+    """Rows cannot be read; the text names the first of them."""
+
+    def __init__(self, bad: BadRows) -> None:
+        more = f"\nand {bad.more} more rows" if bad.more else ""
+        super().__init__("\n".join(bad.shown) + more)
+        self.bad = bad
 
 
 def rows(
@@ -66,14 +85,14 @@ def rows(
 ) -> Iterator[tuple[int, Cells]]:
     """Return line and cells of each row, the cells in the order of ``columns``.
 
-    A cell is empty if its column is None or, in JSON lines, if the object does not have it. Raises
+    A cell is empty if its column is None or, in JSON, if the object does not have it. Raises
     ReplayError if the file cannot be read; OSError.
     """
     stem = path.with_suffix("") if path.suffix == ".gz" else path
     opened: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     is_json = stem.suffix in JSON_SUFFIXES
     if is_json and (layout.head is not None or layout.separator is not None):
-        raise ReplayError(f"{path.name}: JSON lines have neither a head nor a separator")
+        raise ReplayError(f"{path.name}: JSON has neither a head nor a separator")
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             if is_json:
@@ -111,7 +130,7 @@ def _table_rows(
             elif row:
                 what = "line 1" if head is None else "--head"
                 reason = f"has {len(row)} cells, and must have as many as {what} ({width})"
-                bad.add(f"{name}: line {reader.line_num}", reason)
+                bad.add(name, reader.line_num, reason)
     except csv.Error as error:
         raise ReplayError(f"{name}: line {reader.line_num}: is not valid CSV ({error})") from None
 
@@ -120,23 +139,61 @@ def _json_rows(
     file: TextIO, name: str, columns: Sequence[str | None], bad: BadRows
 ) -> Iterator[tuple[int, Cells]]:
     found: set[str] = set()
-    for line, text in enumerate(file, start=1):
-        if not text.strip():
-            continue
-        try:
-            entry = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            bad.add(f"{name}: line {line}", f"is not valid JSON ({error})")
-            continue
+    begin = [file.readline()]
+    while begin[-1] and not begin[-1].strip():
+        begin.append(file.readline())
+    in_list = begin[-1].lstrip().startswith("[") and not name.removesuffix(".gz").endswith(LINES)
+    entries = _listed(begin, file, name) if in_list else _lines(begin, file, name, bad)
+    for line, entry in entries:
         if not isinstance(entry, dict):
-            bad.add(f"{name}: line {line}", "is not an object of names and values")
+            bad.add(name, line, "is not an object of names and values")
             continue
         found.update(entry)
         yield line, tuple("" if each is None else _cell(entry.get(each)) for each in columns)
     absent = [each for each in columns if each is not None and each not in found]
     if found and absent:
         shown = ", ".join(sorted(found))
-        raise ReplayError(f"{name}: no line has a name {absent[0]!r}; names: {shown}")
+        raise ReplayError(f"{name}: no row has a name {absent[0]!r}; names: {shown}")
+
+
+def _lines(begin: list[str], file: TextIO, name: str, bad: BadRows) -> Iterator[tuple[int, object]]:
+    """Return line and value of each of the JSON lines. ``begin``: the lines read already."""
+    for line, text in enumerate(chain(begin, file), start=1):
+        if not text.strip():
+            continue
+        try:
+            yield line, json.loads(text)
+        except (ValueError, RecursionError) as error:
+            bad.add(name, line, f"is not valid JSON ({error})")
+
+
+def _listed(begin: list[str], file: TextIO, name: str) -> Iterator[tuple[int, object]]:
+    """Return line and value of each entry of a JSON list. Raises ReplayError at a syntax error:
+    what follows it is unknown."""
+    text = "".join(begin) + file.read()
+    at, decoder, wants_entry = text.index("[") + 1, json.JSONDecoder(), False
+    line = 1 + text.count("\n", 0, at)
+    while True:
+        next_at = _after_blanks(text, at)
+        line, at = line + text.count("\n", at, next_at), next_at
+        if not wants_entry and text.startswith("]", at):
+            return
+        try:
+            entry, next_at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise ReplayError(f"{name}: line {line}: is not valid JSON ({error})") from None
+        yield line, entry
+        next_at = _after_blanks(text, next_at)
+        line, at = line + text.count("\n", at, next_at), next_at
+        wants_entry = text.startswith(",", at)
+        if not wants_entry and not text.startswith("]", at):
+            raise ReplayError(f"{name}: line {line}: has neither , nor ] after an entry")
+        at += wants_entry
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
 
 
 def _cell(value: object) -> str:

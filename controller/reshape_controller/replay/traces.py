@@ -89,8 +89,8 @@ def write_converted(
     sizes = {job.optional_gpus for job in jobs}
     texts = {each: " ".join(str(size) for size in each) for each in sizes}
     rows = (
-        (name, (submit_s - first_s) / density, kind, each if jsonl else texts[each], *rest)
-        for name, submit_s, kind, each, *rest, _ in jobs
+        (name, (at_s - first_s) / density, kind, own if jsonl else texts[own], steps, rank, user)
+        for name, at_s, kind, own, steps, rank, user, _ in jobs
     )
     if jsonl:
         file.writelines(json.dumps(dict(zip(CONVERTED, row, strict=True))) + "\n" for row in rows)

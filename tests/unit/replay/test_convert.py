@@ -24,7 +24,12 @@ from reshape_controller.replay.convert import (
     convert,
 )
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError, Layout
+from reshape_controller.replay.trace_rows import (
+    BAD_REASONS_SHOWN_MAX,
+    BAD_ROWS_SHOWN_MAX,
+    BadRowsError,
+    Layout,
+)
 from reshape_profiles.loader import bundled
 from tests.support.gate import examples
 from tests.support.replay_bed import reshape
@@ -129,13 +134,29 @@ def test_what_is_wrong_is_said_with_its_line(folder: Path, rows: str, what: str)
 
 
 def test_each_bad_row_is_named_up_to_a_limit_and_the_others_are_counted(folder: Path) -> None:
-    rows = "".join(f"j{n},{n},x{n},60\n" for n in range(BAD_ROWS_SHOWN_MAX + 5))
+    rows = "".join(f"j{n},{n},x{n},60\n" for n in range(BAD_REASONS_SHOWN_MAX + 5))
     with pytest.raises(BadRowsError) as error:
         converted(folder, rows)
-    assert error.value.count == BAD_ROWS_SHOWN_MAX + 5
-    assert len(error.value.rows) == BAD_ROWS_SHOWN_MAX
-    assert error.value.rows[3] == "t.csv: line 5: gpus is 'x3', and must be a number"
+    bad = error.value.bad
+    assert bad.count == BAD_REASONS_SHOWN_MAX + 5
+    assert len(bad.shown) == BAD_REASONS_SHOWN_MAX
+    assert bad.shown[3] == "t.csv: line 5: gpus is 'x3', and must be a number"
     assert str(error.value).endswith("and 5 more rows")
+
+
+def test_bad_rows_of_the_same_reason_are_named_together_up_to_a_limit(folder: Path) -> None:
+    good = "a,0,1,60\n"
+    with pytest.raises(BadRowsError) as error:
+        converted(folder, "b,x,1,60\n" + good + "c,x,1,60\nd,0,1\n")
+    assert error.value.bad.shown == (
+        "t.csv: lines 2, 4: at is 'x'; write seconds, or a date as 2017-10-03 12:00:00",
+        "t.csv: line 5: has 3 cells, and must have as many as line 1 (4)",
+    )
+    found = converted(folder, good + "b,x,1,60\n" * 50, Choices(skip_bad=True)).bad
+    (text,) = found.shown
+    lines = text.removeprefix("t.csv: lines ").partition(": ")[0].split(", ")
+    assert lines == [str(3 + n) for n in range(BAD_ROWS_SHOWN_MAX)]
+    assert found.more == 50 - BAD_ROWS_SHOWN_MAX
 
 
 def test_bad_rows_are_left_out_if_that_is_asked_for(folder: Path) -> None:
@@ -210,7 +231,7 @@ def test_a_model_without_a_profile_is_refused_or_drawn_as_asked(folder: Path) ->
         BadRowsError, match=r"model is 'bert', and no profile .* --map bert="
     ) as bad:
         with_head(folder, text, **columns)
-    assert (bad.value.count, len(bad.value.rows)) == (2, 1)
+    assert bad.value.bad.shown[0].startswith("t.csv: lines 2, 3: model is")
     found = with_head(folder, text, Choices(default_unknown=True), **columns)
     assert len({job.job_type for job in found.jobs}) == 1
     assert (
@@ -228,7 +249,9 @@ def test_a_row_without_a_gpu_needs_neither_a_model_nor_a_length(folder: Path) ->
 def test_a_missing_model_is_refused_or_drawn_by_the_jobs_name(folder: Path) -> None:
     text = "at,gpus,seconds,model\n" + "".join(f"{n},1,60,\n" for n in range(20))
     columns = {"model": "model", "duration": "seconds"}
-    with pytest.raises(BadRowsError, match="line 2: model is '', no model; write one, or give"):
+    with pytest.raises(
+        BadRowsError, match=r"lines 2, 3, .*: model is '', no model; write one, or give"
+    ):
         with_head(folder, text, **columns)
     found = with_head(folder, text, Choices(default_unknown=True), **columns)
     by_name = with_head(folder, text, duration="seconds")
@@ -324,10 +347,15 @@ def test_files_without_a_head_with_tabs_as_json_lines_and_compressed_give_the_sa
     names = HEAD.strip().split(",")
     lines = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
     (folder / "t.jsonl").write_text(lines)
+    (folder / "lines.json").write_text("\n" + lines)
+    entries = [dict(zip(names, row, strict=True)) for row in rows]
+    (folder / "list.json").write_text(json.dumps(entries))
+    (folder / "indented.json").write_text("\n" + json.dumps(entries, indent=2))
     (folder / "t.csv.gz").write_bytes(gzip.compress((HEAD + bare).encode()))
     (folder / "t.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     layouts = {"bare.csv": Layout(head=tuple(names)), "semicolons.txt": Layout(separator=";")}
-    for name in ("bare.csv", "t.tsv", "semicolons.txt", "t.jsonl", "t.csv.gz", "t.jsonl.gz"):
+    csvs = ("bare.csv", "t.tsv", "semicolons.txt", "t.csv.gz")
+    for name in (*csvs, "t.jsonl", "t.jsonl.gz", "lines.json", "list.json", "indented.json"):
         choices = Choices(layout=layouts.get(name, Layout()))
         assert convert([folder / name], COLUMNS, bundled(), choices).jobs == wanted, name
 
@@ -353,9 +381,17 @@ def test_several_files_are_a_single_trace_whose_names_are_unique(folder: Path) -
         ("t.csv", b"\xff\xfe", "is not UTF-8 text"),
         ("t.jsonl", b'{"at": 0\n', "line 1: is not valid JSON"),
         ("t.jsonl", b"[1]\n", "line 1: is not an object"),
-        ("t.jsonl", b'{"id": "a", "at": 0, "gpus": 1}\n', "no line has a name 'seconds'"),
+        ("t.jsonl", b'{"id": "a", "at": 0, "gpus": 1}\n', "no row has a name 'seconds'"),
+        ("t.json", b'[\n{"id": "a"}\n{}]', "line 3: has neither , nor ] after an entry"),
+        ("t.json", b'[{"id": "a"},\n]', "line 2: is not valid JSON"),
+        ("t.json", b'[{"id": "a"', "line 1: is not valid JSON"),
+        ("t.json", b"[{},\n\n[1]]", "line 3: is not an object"),
+        ("t.json", b"[]", "no row can be replayed (no rows)"),
     ],
-    ids=["no gzip", "half a gzip", "no UTF-8", "no JSON", "no object", "no such name"],
+    ids=[
+        *("no gzip", "half a gzip", "no UTF-8", "no JSON", "no object", "no such name"),
+        *("no comma", "a comma too many", "half a list", "no object in a list", "an empty list"),
+    ],
 )
 def test_files_that_cannot_be_read_are_named(
     folder: Path, name: str, data: bytes, what: str

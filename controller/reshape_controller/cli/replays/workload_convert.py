@@ -26,7 +26,12 @@ from reshape_controller.cli.replays.options import (
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.replay import arrivals, convert, trace_cells, traces
 from reshape_controller.replay.inputs import ReplayError, cluster_of
-from reshape_controller.replay.trace_rows import BAD_ROWS_SHOWN_MAX, BadRowsError
+from reshape_controller.replay.trace_rows import (
+    BAD_REASONS_SHOWN_MAX,
+    BAD_ROWS_SHOWN_MAX,
+    BadRows,
+    BadRowsError,
+)
 from reshape_gpu.config import Config
 
 
@@ -55,8 +60,8 @@ def convert_traces(
         found, outside = arrivals.window(found, *_bounds(arrive.window))
         density, load = _density(found, arrive)
     except BadRowsError as error:
-        _tell_bad(error.rows, error.count)
-        what = f"{error.count} rows cannot be read"
+        _tell_bad(error.bad)
+        what = f"{error.bad.count} rows cannot be read"
         raise failed(Exit.USAGE, what, named, "correct them, or add --skip-bad") from None
     except OSError as error:
         raise inputs.unreadable(str(error.filename or named), error, "convert") from None
@@ -118,7 +123,7 @@ def _tell(found: convert.Conversion, outside: int, load: str) -> None:
     for line in found.assumptions:
         note(f"assumed: {line}")
     if found.bad.count:
-        _tell_bad(tuple(found.bad.shown), found.bad.count)
+        _tell_bad(found.bad)
         note(f"left out: {found.bad.count} rows that cannot be read")
     if outside:
         note(f"outside the window: {outside} rows")
@@ -132,12 +137,12 @@ def _tell(found: convert.Conversion, outside: int, load: str) -> None:
         note(f"load: {load}")
 
 
-def _tell_bad(rows: tuple[str, ...], count: int) -> None:
-    for row in rows:
-        note(f"bad row: {row}")
-    if count > len(rows):
-        what = f"at most {BAD_ROWS_SHOWN_MAX} are named, each reason once"
-        note(f"bad rows: {count - len(rows)} more ({what})")
+def _tell_bad(bad: BadRows) -> None:
+    for text in bad.shown:
+        note(f"cannot be read: {text}")
+    if bad.more:
+        what = f"{BAD_REASONS_SHOWN_MAX} reasons, {BAD_ROWS_SHOWN_MAX} rows of each, are named"
+        note(f"cannot be read: {bad.more} more rows ({what})")
 
 
 def _write(
