@@ -227,6 +227,12 @@ class Bed:
         assert status == 200, job
         return job
 
+    def entries(self, key: str) -> list[dict[str, Any]]:
+        """The entries of a job's history."""
+        status, answer = self._ask(f"/v1/jobs/{key}/history")
+        assert status == 200, answer
+        return list(answer["events"])
+
     def reaches(self, key: str, state: str, *, size: int | None = None) -> Any:
         """Wait until a job is in a state (with a number of GPUs); the job."""
 
