@@ -36,6 +36,8 @@ from reshape_launcher.spec import (
 
 WATCH_EVERY_S = 1.0
 """Pause between two checks of the containers, and of silent SideCars."""
+WATCH_AGAIN_S = 0.1
+"""The same while a container ends and a job waits for GPUs, which may be that container's."""
 RELEASE_POLL_S = 0.1
 """Pause between two checks of a release."""
 RELEASE_AGAIN_S = 1.0
@@ -161,7 +163,7 @@ class Effects:
                 elif repr(error) != trouble:
                     log.exception("watch-failed")
                 trouble = repr(error)
-            await asyncio.sleep(WATCH_EVERY_S)
+            await asyncio.sleep(watch_pause_s(engine().state))
 
     async def _watch_silence(self, engine: Callable[[], Engine]) -> None:
         while True:
@@ -360,3 +362,10 @@ def _workers(state: State, job: str) -> int:
     """Number of workers of a job; 1 for a job that is not there any more."""
     entry = state.jobs.get(JobId(job))
     return 1 if entry is None else entry.spec.workers
+
+
+def watch_pause_s(state: State) -> float:
+    """Return the pause until the next look at the containers."""
+    stages = {job.stage for job in state.jobs.values()}
+    waits = Stage.ENDING in stages and any(job.hand_over for job in state.jobs.values())
+    return WATCH_AGAIN_S if waits else WATCH_EVERY_S

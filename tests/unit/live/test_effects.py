@@ -9,13 +9,14 @@ from typing import cast
 
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.events import Event, ReleaseVerified
-from reshape_controller.core.model import GpuId, JobId
-from reshape_controller.live.effects import Effects
+from reshape_controller.core.events import CancelRequested, Event, ReleaseVerified
+from reshape_controller.core.model import GpuId, JobId, Mechanism, Stage
+from reshape_controller.live.effects import WATCH_AGAIN_S, WATCH_EVERY_S, Effects, watch_pause_s
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_launcher.spec import Launcher, ReleaseCheck
+from tests.support.world import World
 
 CHECK = CheckRelease(1, JobId("a"), 1, 2, (GpuId("gpu-0"),))
 
@@ -73,3 +74,31 @@ def test_release_checks_of_other_generations_gpus_and_attempts_run_side_by_side(
 def test_a_release_check_that_has_ended_may_be_repeated() -> None:
     launcher, _ = carry_out([(CHECK,), (CHECK,)])
     assert len(launcher.checks) == 2
+
+
+def test_containers_are_looked_at_often_while_one_ends_whose_gpus_a_job_waits_for() -> None:
+    world = World(mechanism=Mechanism.TERMINATE).boot(4)
+    world.running("a", 4, 1, 2, 4)
+    assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
+    world.auto = False
+    world.submit("b", 2)
+    world.plan(("b", 2), ("a", 2))
+    assert watch_pause_s(world.engine.state) == WATCH_EVERY_S, "a saves; no container ends yet"
+    desired = world.engine.desired(JobId("a"))
+    assert world.container("a").converge(desired), "a leaves its container"
+    world.report(world.container("a"))
+    assert world.job("a").stage is Stage.ENDING
+    assert watch_pause_s(world.engine.state) == WATCH_AGAIN_S
+    world.auto = True
+    world.kill_container("a")
+    assert world.job("b").stage is Stage.TRAINING
+    assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
+
+
+def test_a_container_that_ends_for_no_other_job_is_looked_at_every_second() -> None:
+    world = World().boot(4)
+    world.running("a", 4, 4)
+    world.auto = False
+    world.event(CancelRequested(JobId("a"), "ann"))
+    assert world.job("a").stage is Stage.ENDING
+    assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
