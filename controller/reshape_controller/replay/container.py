@@ -13,7 +13,7 @@ from enum import StrEnum
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.replay.ground_truth import JobTruth
-from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes
+from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes, Standby
 
 _EPSILON = 1e-6
 """Part of a step that rounding may lose."""
@@ -26,6 +26,7 @@ class ContainerEvent(StrEnum):
     """An event in the life of a container."""
 
     READY = "ready"
+    IMPORTED = "imported"
     FIRST_STEP = "first step"
     REPORT = "report"
     EVALUATED = "evaluated"
@@ -74,6 +75,9 @@ class Container:
     outcome: Outcome | None = None
     stopped_generation: int = 0
     times: PhaseTimes = _NO_TIMES
+    imported_at_s: float | None = None
+    """End of its zygote's imports; None: it reports none."""
+    standby: Standby | None = None
     last_report: Observed | None = None
     """The SideCar's newest report."""
 
@@ -116,5 +120,6 @@ class Container:
             stopped_generation=self.stopped_generation,
             exit_code=0 if self.phase is _FINISHED else None,
             times=self.times,
+            standby=self.standby,
         )
         return self.last_report

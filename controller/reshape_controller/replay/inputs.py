@@ -84,6 +84,9 @@ class Costs:
     name: str
     overhead: Overhead
     process_init_by_gpus_s: tuple[tuple[int, float], ...] = ()
+    import_s: float = 0.0
+    """Time from ``initialized`` until the framework is imported; a start before that waits for it.
+    0: process starts include it."""
 
     def process_init_s(self, gpus: int) -> float:
         """Return the time from a process start on ``gpus`` GPUs to the end of its first step."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
@@ -47,6 +47,12 @@ LIMITS = Limits(
     service_rules=1,
 )
 """Limits without effect: nothing fails in a replay, so no start, save, stop or step is late."""
+
+
+def limits_of(costs: Costs) -> Limits:
+    """Return the limits of a replay; donors wait for imports only where the costs have their time,
+    so that replays without it decide as before."""
+    return replace(LIMITS, import_rules=1) if costs.import_s else LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +241,10 @@ class Shell:
         )
 
     def _first_events(self) -> list[ev.Event]:
-        scene = self.scene
+        scene, limits = self.scene, limits_of(self.scene.costs)
         assumed = Profile(DEFAULT_TYPE, f"costs: {scene.costs.name}", overhead=scene.costs.overhead)
         return [
-            ev.ControllerStarted(1, self.policy.name, self.mechanism, LIMITS, self.seed),
+            ev.ControllerStarted(1, self.policy.name, self.mechanism, limits, self.seed),
             *(ev.ProfileRecorded(profile) for profile in (*scene.profiles, assumed)),
             *(ev.HostAdded(host.id, host.gpu_type, host.gpu_ids()) for host in scene.cluster.hosts),
         ]

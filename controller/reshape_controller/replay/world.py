@@ -20,13 +20,24 @@ from reshape_controller.replay.container import Container, ContainerEvent, Life
 from reshape_controller.replay.event_queue import EventQueue, ticks_up
 from reshape_controller.replay.ground_truth import Truth
 from reshape_controller.replay.inputs import Cluster, Costs
-from reshape_sidecar.wire import Desired, Mode, Outcome, OutcomeKind, Phase, PhaseTimes
+from reshape_sidecar.wire import (
+    Desired,
+    Mode,
+    Outcome,
+    OutcomeKind,
+    Phase,
+    PhaseTimes,
+    Standby,
+    StandbyState,
+)
 
 REPORT_FIRST_S = 30.0
 """Time from a process's first step to its first report of its speed. Intervals double from then on,
 for the controller's estimate settles after a few reports. A scene may set a fixed interval instead,
 as SideCars have."""
 
+IN_ANY_PHASE = (ContainerEvent.IMPORTED, ContainerEvent.GONE)
+"""Events that no later phase of their container voids."""
 
 _Entry = tuple[Container, int, ContainerEvent] | ev.Event
 
@@ -54,6 +65,7 @@ class World:
         self._checks: dict[tuple[JobId, int], list[CheckRelease]] = {}
         self._handlers = {
             ContainerEvent.READY: self._on_ready,
+            ContainerEvent.IMPORTED: self._on_imported,
             ContainerEvent.FIRST_STEP: self._on_first_step,
             ContainerEvent.REPORT: self._on_report,
             ContainerEvent.EVALUATED: self._on_evaluated,
@@ -90,7 +102,7 @@ class World:
         for entry in self._queue.take(now_s):
             if isinstance(entry, tuple):
                 container, turn, what = entry
-                if turn == container.turn or what is ContainerEvent.GONE:
+                if turn == container.turn or what in IN_ANY_PHASE:
                     events += self._handlers[what](container)
             else:
                 events.append(entry)
@@ -175,6 +187,7 @@ class World:
             c.step_s = c.life.truth.step_s(c.gpu_type, len(c.devices))
             c.turn += 1
             start_s = max(self._costs.process_init_s(len(c.devices)), c.step_s)
+            start_s += max(0.0, (c.imported_at_s or 0.0) - self.now_s)
             c.times = replace(c.times, first_step_s=start_s)
             self._put(start_s, c, ContainerEvent.FIRST_STEP)
 
@@ -185,8 +198,16 @@ class World:
 
     def _on_ready(self, c: Container) -> list[ev.Event]:
         c.phase = Phase.INITIALIZED
+        if self._costs.import_s:
+            c.standby = Standby(StandbyState.STARTING)
+            c.imported_at_s = self.now_s + ticks_up(self._costs.import_s)
+            self._put(self._costs.import_s, c, ContainerEvent.IMPORTED)
         self._start_or_leave(c)
         return [self._report(c, 0)]
+
+    def _on_imported(self, c: Container) -> list[ev.Event]:
+        c.standby = Standby(StandbyState.READY)
+        return [self._report(c, c.steps_at(self.now_s))]
 
     def _on_first_step(self, c: Container) -> list[ev.Event]:
         total = c.life.truth.total_steps
