@@ -110,7 +110,8 @@ ENGINE = (
         HANDOVER,
         "ready = job.stage in (Stage.READY, Stage.TRAINING) or not early",
         "ready = True",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "withdrawn-growth-frees",
@@ -201,7 +202,8 @@ SIDECAR = (
         SUPERVISOR,
         "return newer and generation >= status.swept and not status.ending",
         "return newer and not status.ending",
-        Finder.SIDECARS,
+        Finder.TEST,
+        ("tests/property/test_sidecar_processes.py",),
     ),
     Bug(
         "second-start",
@@ -229,8 +231,8 @@ STORE = (
         "mark-before-append",
         "the mark outside of the store is written before the record",
         "controller/reshape_controller/live/journal.py",
-        "        pauses = Pauses()\n",
-        "        pauses = Pauses()\n        self.marks.note(record)\n",
+        "        record = seal(self._digest, record)\n",
+        "        record = seal(self._digest, record)\n        self.marks.note(record)\n",
         Finder.KILLS,
     ),
     Bug(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.chaos import __main__ as command
+from tests.chaos.bug_table import BUGS, Bug
+from tests.chaos.bugs import misfit
 from tests.chaos.play import Round
 
 
@@ -46,3 +49,13 @@ def test_without_a_violation_the_summary_has_the_bound_of_the_rule_of_three() ->
 def test_it_can_end_at_the_first_violation() -> None:
     rounds = command.campaign(200, 4, 1, ("kill-init",), stop=True)
     assert [each.seed for each in rounds] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_planted_bug_still_fits_the_code(bug: Bug) -> None:
+    assert not misfit(bug)
+
+
+def test_a_planted_bug_whose_text_is_gone_is_named() -> None:
+    bug = replace(BUGS[0], search="a text that no module has")
+    assert f"{bug.name}: its text is 0 times in {bug.path}" in str(misfit(bug))
