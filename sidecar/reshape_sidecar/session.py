@@ -129,6 +129,11 @@ class Session:
         return None if self._newest is None else self._newest.path
 
     @property
+    def settings(self) -> HookSettings:
+        """What the agent has told this process."""
+        return self._settings
+
+    @property
     def devices(self) -> int:
         """Number of devices (GPUs or simulated ones) of this start; 1 without Reshape."""
         return max(1, len(self._settings.devices))
@@ -312,6 +317,37 @@ class Session:
         self._reporter.update(step=self.step, epoch=self.epoch)
         self._reporter.phase(HookPhase.FINISHED)
         self._reporter.flush()
+
+    def saves_now(self) -> bool:
+        """Return whether a save is due after the steps so far, of all processes at once.
+
+        For a save in which every process of a job with ``processes: per-gpu`` has a part. Each asks
+        after each step, and rank 0 announces the save a step before: no other can have ended that
+        step, which needs rank 0.
+        """
+        is_due = self._interval.due(time.monotonic())
+        if self._ranks is None or self._settings.ranks == 1:
+            return is_due
+        if self._ranks.saves_after(self.step):
+            return True
+        if is_due and self._ranks.chief:
+            self._ranks.save_after(self.step + 1)
+        return False
+
+    def loop_begins(self) -> None:
+        """Answer a stop at a boundary from now on."""
+        self._stop.nothing_to_save = False
+        self._stop.answered_by_loop = True
+        self._stop.install()
+        if self._ranks is not None:
+            self._ranks.take_part(self.step)
+
+    def loop_ended(self) -> None:
+        """Answer a stop at once from now on: no loop runs, and everything is on disk."""
+        self._stop.answered_by_loop = False
+        self._stop.nothing_to_save = True
+        if self._ranks is not None:
+            self._ranks.rest()
 
     def leave(self) -> NoReturn:
         """End the process as saved; a later process goes on."""

@@ -42,7 +42,15 @@ OF_OTHER_EXTRAS = {
     "reshape_launcher.playbooks.library.reshape_apply",
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
-IN_A_JOB = {"reshape_sidecar.pytorch.data", "reshape_sidecar.pytorch.loop"}
+IN_A_JOB = {
+    "reshape_sidecar.pytorch.data",
+    "reshape_sidecar.pytorch.lightning_data",
+    "reshape_sidecar.pytorch.lightning_fit",
+    "reshape_sidecar.pytorch.lightning_patch",
+    "reshape_sidecar.pytorch.lightning_state",
+    "reshape_sidecar.pytorch.lightning_verdict",
+    "reshape_sidecar.pytorch.loop",
+}
 """Modules that need PyTorch, which only a job brings: its script imports them. Nothing else may."""
 FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
 """The part of `make demo` that comes before TensorFlow is installed."""

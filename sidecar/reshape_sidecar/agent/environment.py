@@ -55,7 +55,7 @@ def program(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
     """Return the record's command, filled in, with the hook if the framework has one."""
     words = [_filled(word, spec) for word in spec.command]
     if words and _is_interpreter(words[0]):
-        if spec.framework in HOOKED_FRAMEWORKS:
+        if spec.framework in HOOKED_FRAMEWORKS or spec.processes is Processes.PER_GPU:
             index = hook_index(words)
             if index is not None:
                 words.insert(index, str(hook or hook_path()))

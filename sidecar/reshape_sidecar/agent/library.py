@@ -12,8 +12,11 @@ from pathlib import Path
 
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec
+from reshape_sidecar.wire import Processes
 
 LIBRARY = "python"
+LIBRARIES = (b"lightning", b"transformers")
+"""Libraries whose trainers the hook of ``processes: per-gpu`` saves and reports."""
 MODE = 0o755
 SCRIPT_BYTES_MAX = 1 << 20
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -37,7 +40,7 @@ def install(run: Path) -> Path | None:
 
 
 def is_used_by(spec: AttemptSpec) -> bool:
-    """Return whether the script of the command names this package: a session reports steps."""
+    """Return whether a session reports steps: the script names this package, or a trainer's."""
     script = environment.script(spec)
     if script is None:
         return False
@@ -46,6 +49,10 @@ def is_used_by(spec: AttemptSpec) -> bool:
         if not path.is_file():
             return False
         with open(path, "rb") as file:
-            return PACKAGE.name.encode() in file.read(SCRIPT_BYTES_MAX)
+            text = file.read(SCRIPT_BYTES_MAX)
     except OSError:
         return False
+    names = [PACKAGE.name.encode()]
+    if spec.processes is Processes.PER_GPU:
+        names += LIBRARIES
+    return any(name in text for name in names)

@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 
 PACKAGE = "reshape_sidecar"
 ALIAS = "_reshape_hook"
+RANK_PAGE = "RESHAPE_RANK_PAGE"
+"""Set in one of several processes of a PyTorch job (``contract.ENV_RANK_PAGE``)."""
 EXIT_INTERRUPTED = 130
 """What Python ends with after Ctrl-C."""
 USAGE = "usage: python run.py [-m module | script] [argument ...]"
@@ -81,7 +83,8 @@ def _import(
 
 def _load_hook() -> types.ModuleType:
     find_hook()
-    return importlib.import_module(ALIAS + ".hook.start")
+    name = ".pytorch_start" if RANK_PAGE in os.environ else ".hook.start"
+    return importlib.import_module(ALIAS + name)
 
 
 def find_hook() -> None:

@@ -351,7 +351,7 @@ class Loop:
         """Judge whether another number of GPUs changes the numbers of this script."""
         assert self._parts is not None
         verdict = self._verdict
-        for reason in _reasons(self._parts.models):
+        for reason in layer_reasons(self._parts.models):
             verdict = verdict.worse(reason)
         after = generator_states()
         if any(after[name] != before[name] for name in before):
@@ -360,7 +360,8 @@ class Loop:
         self._session.set_verdict(verdict)
 
 
-def _reasons(models: list[Any]) -> Iterator[str]:
+def layer_reasons(models: list[Any]) -> Iterator[str]:
+    """Yield why layers of ``models`` compute something else at another GPU count."""
     kinds = torch.nn.modules
     for module in (inner for model in models for inner in model.modules()):
         name = type(module).__name__

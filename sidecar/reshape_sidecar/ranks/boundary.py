@@ -40,6 +40,18 @@ class RankBoundary:
         """Take part in stops from now on; ``step`` steps are done."""
         self._page.begin(self._rank, step + 1)
 
+    def rest(self) -> None:
+        """Take no part until the next ``take_part``: a stop comes as a SIGTERM."""
+        self._page.begin(self._rank, 0)
+
+    def save_after(self, step: int) -> None:
+        """Announce a save of all ranks after ``step``, which none of them has ended yet."""
+        self._page.save_after = step
+
+    def saves_after(self, step: int) -> bool:
+        """Return whether rank 0 has announced a save after ``step``."""
+        return 0 < step == self._page.save_after
+
     def check_joined(self) -> None:
         """Raise NotJoined if this rank is not in the process group of PyTorch."""
         if self._joined:

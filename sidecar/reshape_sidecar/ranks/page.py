@@ -13,7 +13,7 @@ from pathlib import Path
 
 BYTES = 8
 """Of each number."""
-_TARGET, _COMMITTED, _FAILED, _SAVED, _HEAD = range(5)
+_TARGET, _COMMITTED, _FAILED, _SAVED, _SAVE_AFTER, _HEAD = range(6)
 _BEGUN, _PARKED, _FINISHED, _RANK = range(4)
 """Numbers of a rank, and how many it has."""
 
@@ -73,6 +73,15 @@ class Page:
     @saved.setter
     def saved(self, step: int) -> None:
         self._numbers[_SAVED] = step
+
+    @property
+    def save_after(self) -> int:
+        """The step after which every rank takes part in a save and goes on; rank 0 writes it."""
+        return self._numbers[_SAVE_AFTER]
+
+    @save_after.setter
+    def save_after(self, step: int) -> None:
+        self._numbers[_SAVE_AFTER] = step
 
     def begun(self, rank: int) -> int:
         """Return the step that ``rank`` makes or has made; 0: it takes no part yet."""

@@ -53,6 +53,7 @@ class Group:
         path = os.environ.get(ENV_KEEP_RUNNING)
         self._keep_running = Path(path) if path else None
         self._asked = False
+        self._signalled: set[int] = set()
         self._retry_at_s = 0.0
         self._left: int | None = None
         """Exit code of rank 0, which has left."""
@@ -88,8 +89,14 @@ class Group:
         if self._withdrawn():
             return
         self._asked = True
+        self._signalled = set()
+        self._signal()
+
+    def _signal(self) -> None:
+        """Send each rank that takes no part, or no longer, the SIGTERM once."""
         for rank, process in self._running.items():
-            if not self._page.begun(rank):
+            if rank not in self._signalled and not self._page.begun(rank):
+                self._signalled.add(rank)
                 process.send_signal(signal.SIGTERM)
 
     def _withdrawn(self) -> bool:
@@ -106,7 +113,9 @@ class Group:
             page.target, self._retry_at_s = 0, now_s + SAVE_AGAIN_AFTER_S
         if self._withdrawn():
             page.target, self._asked = 0, False
-        elif not all(begun) or now_s < self._retry_at_s:
+            return
+        self._signal()
+        if not all(begun) or now_s < self._retry_at_s:
             return
         elif page.target == 0 and any(stops):
             return  # a rank has not yet written that it goes on after the request before
@@ -132,6 +141,8 @@ class Group:
                 self._give_up_s = time.monotonic() + LEAVE_WAIT_S
             elif rank == 0 and code == EXIT_SAVED:
                 return code
+            elif rank > 0 and self._left == EXIT_SAVED:
+                return self._left  # it was in a collective with rank 0, which has left
             elif code not in (LEFT if self._asked else (0, EXIT_SAVED)):
                 self._tell(rank, process.pid, code)
                 return _positive(code)

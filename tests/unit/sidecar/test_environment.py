@@ -124,8 +124,11 @@ def test_one_process_per_gpu_is_started_by_a_parent_and_by_no_zygote(
     command: tuple[str, ...], interpreter: str
 ) -> None:
     made = spec(*command, framework="pytorch", processes=Processes.PER_GPU)
-    assert environment.command(made) == (interpreter, "-I", str(environment.ranks_path()), *command)
-    assert environment.program(made) == command
+    *before, script = command
+    hook = [str(environment.hook_path())] if before else []
+    assert environment.program(made) == (*before, *hook, script)
+    ranks = (interpreter, "-I", str(environment.ranks_path()))
+    assert environment.command(made) == (*ranks, *before, *hook, script)
     assert environment.zygote_command(made) is None
     assert environment.ranks_path().is_file()
 

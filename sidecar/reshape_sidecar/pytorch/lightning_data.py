@@ -1,0 +1,263 @@
+"""The training loaders of a Lightning fit: the same batches at any number of processes.
+
+Does: gives each process its part of the batch of the first start, skips what the epoch has done,
+and lets a loader worker draw by epoch and sample, so that it does not matter which worker draws.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
+from torch.utils.data._utils import fetch
+
+from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.pytorch.data import LoaderError, seed_generators, seed_of
+
+States = dict[str, Any]
+
+
+def random_states() -> States:
+    """Return the states of this process's generators."""
+    states: States = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        states["numpy"] = numpy.random.get_state()
+    return states
+
+
+def set_random_states(states: States) -> None:
+    """Set the generators as ``random_states`` found them."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+    if "numpy" in states:
+        importlib.import_module("numpy").random.set_state(states["numpy"])
+
+
+class Sample(int):
+    """An index of a dataset, with the epoch in which it is read."""
+
+    epoch: int
+
+
+class WorkerSeeds:
+    """Makes a loader worker draw by epoch and sample."""
+
+    def __init__(self, script: Any, seed: int) -> None:
+        self._script, self._seed = script, seed
+
+    def __call__(self, number: int) -> None:
+        if self._script is not None:
+            self._script(number)
+        seed, original = self._seed, fetch._MapDatasetFetcher.fetch
+
+        def seeded(fetcher: Any, indices: Any) -> Any:
+            first: Any = indices[0] if isinstance(indices, list) and indices else None
+            if type(first).__name__ != Sample.__name__:
+                return original(fetcher, indices)
+            if getattr(fetcher.dataset, "__getitems__", None):
+                seed_generators(seed_of(seed, "batch", first.epoch, int(first)))
+                return original(fetcher, [int(index) for index in indices])
+            samples = []
+            for index in indices:
+                seed_generators(seed_of(seed, "sample", index.epoch, int(index)))
+                samples.append(fetcher.dataset[int(index)])
+            return fetcher.collate_fn(samples)
+
+        fetch._MapDatasetFetcher.fetch = seeded  # of this worker's process alone
+
+
+class Batches:
+    """The batch sampler of a loader, without the batches that the epoch has done."""
+
+    def __init__(self, inner: Any, epoch: Callable[[], int], *, marks: bool) -> None:
+        self.inner = inner
+        self.skip = 0
+        self.order: States | None = None
+        """Generators with which the process before drew the order of this epoch."""
+        self.drawn_with: States = {}
+        """Generators with which this process drew the order of this epoch."""
+        self._epoch, self._marks = epoch, marks
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)  # while it is unpickled
+        return getattr(self.inner, name)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        epoch, skip = self._epoch(), self.skip % max(1, len(self.inner))
+        before = random_states()
+        if self.order is not None:
+            self._set(self.order)
+        self.drawn_with = {**random_states(), "owners": self._owners()}
+        batches = iter(self.inner)
+        first = next(batches, None)  # draws the order
+        if self.order is not None:
+            set_random_states(before)
+        for number, batch in enumerate(_chain(first, batches)):
+            if number >= skip:
+                yield [self._marked(index, epoch) for index in batch] if self._marks else batch
+
+    def _marked(self, index: Any, epoch: int) -> Any:
+        if type(index) is not int:
+            return index
+        sample = Sample(index)
+        sample.epoch = epoch
+        return sample
+
+    def _owners(self) -> list[Any]:
+        """Return the states of the samplers' own generators."""
+        return [generator.get_state() for generator in self._generators()]
+
+    def _generators(self) -> list[Any]:
+        owners: list[Any] = [self.inner, getattr(self.inner, "sampler", None)]
+        owners.append(getattr(owners[-1], "sampler", None))
+        found = (getattr(owner, "generator", None) for owner in owners)
+        return [one for one in found if isinstance(one, torch.Generator)]
+
+    def _set(self, states: States) -> None:
+        set_random_states(states)
+        for generator, state in zip(self._generators(), states["owners"], strict=False):
+            generator.set_state(state)
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    if first is not None:
+        yield first
+        yield from rest
+
+
+class Loaders:
+    """The training loaders of one fit."""
+
+    def __init__(self, ranks: int, rank: int, seed: int, epoch: Callable[[], int]) -> None:
+        self._ranks, self._rank, self._seed, self._epoch = ranks, rank, seed, epoch
+        self._known: list[dict[str, Any]] | None = None
+        self._orders: list[States | None] = []
+        self._skip = 0
+        self._found: list[Batches | None] = []
+        self.facts: list[dict[str, Any]] = []
+        """Of each loader: samples, and the batch of all processes together."""
+        self.reasons: list[str] = []
+
+    def resume(self, facts: list[dict[str, Any]], skip: int, orders: list[States | None]) -> None:
+        """Skip ``skip`` batches of the epoch, of loaders that must be those of ``facts``."""
+        self._known, self._skip, self._orders = facts, skip, orders
+
+    def request_begins(self) -> None:
+        """Forget the loaders: Lightning asks the script for new ones."""
+        self.facts, self._found = [], []
+
+    def adapt(self, loader: Any) -> Any:
+        """Return ``loader`` for this process. Raises LoaderError, CheckpointError."""
+        number = len(self.facts)
+        known = self._known[number] if self._known and number < len(self._known) else None
+        fact = _fact(loader)
+        self._check_length(known, fact)
+        batches = getattr(loader, "batch_sampler", None)
+        if not isinstance(loader, DataLoader) or fact["samples"] is None or batches is None:
+            self.reasons.append(_kind_reason(loader))
+            self._found.append(None)
+            self.facts.append(fact)
+            return loader
+        self._divide(loader, batches, fact, known)
+        workers = loader.num_workers > 0
+        forks = workers and _start_method(loader) == "fork"
+        if workers and not forks:
+            self.reasons.append("loader workers are not forked, and draw by their own numbers")
+        own = Batches(batches, self._epoch, marks=forks)
+        own.skip = self._skip
+        own.order = self._orders[number] if number < len(self._orders) else None
+        if forks and not isinstance(loader.dataset, TensorDataset):
+            loader.worker_init_fn = WorkerSeeds(loader.worker_init_fn, self._seed)
+        vars(loader)["batch_sampler"] = own  # PyTorch refuses a plain assignment
+        self._found.append(own)
+        self.facts.append(fact)
+        if fact["samples"] % self._ranks:
+            self.reasons.append(
+                f"{fact['samples']} samples do not divide by {self._ranks} GPUs: some are repeated"
+            )
+        return loader
+
+    def discards(self) -> int:
+        """Return the number of batches to read and drop, if a loader cannot skip them."""
+        return self._skip if any(one is None for one in self._found) else 0
+
+    def read_began(self) -> None:
+        """Forget the skipped batches: the first batch has been read."""
+        self._skip, self._orders = 0, []
+        for one in self._found:
+            if one is not None:
+                one.skip, one.order = 0, None
+
+    def orders(self) -> list[States | None]:
+        """Return the generators with which each loader drew the order of this epoch."""
+        return [None if one is None else one.drawn_with for one in self._found]
+
+    def _check_length(self, known: dict[str, Any] | None, fact: dict[str, Any]) -> None:
+        if known is not None and known["samples"] != fact["samples"]:
+            raise CheckpointError(
+                f"the training data has {fact['samples']} samples, and it had {known['samples']}"
+                " when training began; give the same data, or an empty checkpoint folder"
+            )
+
+    def _divide(
+        self, loader: Any, batches: Any, fact: dict[str, Any], known: dict[str, Any] | None
+    ) -> None:
+        """Give this process its part of the batch with which training began."""
+        size = getattr(batches, "batch_size", None)
+        if size is None:
+            self.reasons.append(f"{type(batches).__name__} makes batches of its own")
+            return
+        fact["batch"] = size * self._ranks
+        if known is None or known.get("batch") in (None, fact["batch"]):
+            return
+        whole = known["batch"]
+        if whole % self._ranks:
+            raise LoaderError(
+                f"training began with a batch of {whole} samples on all GPUs together, which"
+                f" {self._ranks} GPUs cannot share equally: choose a batch_size so that every"
+                " number in optional_gpus divides it"
+            )
+        if type(batches) is not BatchSampler:
+            raise LoaderError(
+                f"{type(batches).__name__} makes batches of its own, so their size cannot follow"
+                f" from {self._ranks} GPUs: give the loader a batch_size, or one number of GPUs in"
+                " optional_gpus"
+            )
+        batches.batch_size = whole // self._ranks
+        vars(loader)["batch_size"] = batches.batch_size
+        fact["batch"] = whole
+
+
+def _fact(loader: Any) -> dict[str, Any]:
+    dataset: Any = getattr(loader, "dataset", None)
+    sized = dataset is not None and not isinstance(dataset, IterableDataset)
+    try:
+        return {"samples": len(dataset) if sized else None, "batch": None}
+    except TypeError:
+        return {"samples": None, "batch": None}
+
+
+def _kind_reason(loader: Any) -> str:
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return "an IterableDataset is exact at the same number of GPUs only"
+    return f"a {type(loader).__name__} has no batch sampler: its batches are read again and dropped"
+
+
+def _start_method(loader: Any) -> str:
+    context = loader.multiprocessing_context
+    if context is None:
+        context = torch.multiprocessing.get_context()
+    return str(context.get_start_method())

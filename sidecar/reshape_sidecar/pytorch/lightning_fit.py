@@ -1,0 +1,393 @@
+"""The fits of a script that uses Lightning's Trainer: counted, saved and resumed.
+
+Does: counts each step of the optimizer, saves at such boundaries on every process at once, leaves
+there on request, and goes on in mid-epoch in the next process. A fit that has ended is not trained
+again: its end is restored. Never: cuts an evaluation, a save or accumulated gradients.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import torch
+
+from reshape_sidecar import claims
+from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
+from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.pytorch import lightning_state, lightning_verdict
+from reshape_sidecar.pytorch.data import generator_states, seed_of
+from reshape_sidecar.pytorch.lightning_data import Loaders, random_states
+from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
+from reshape_sidecar.wire import Trajectory
+
+GLOBAL_SEED = "PL_GLOBAL_SEED"
+"""Variable in which ``seed_everything`` leaves its seed."""
+VERDICT_STEPS = 3
+"""Batches in which the hook looks whether the script draws random numbers."""
+METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
+State = dict[str, Any]
+Write = Callable[[Path], None]
+
+
+class FitError(ValueError):
+    """A fit that cannot be made on the job's GPUs; the message says why, and the remedy."""
+
+
+class FitSession(Protocol):
+    """What fits need of their session (``reshape_sidecar.session``)."""
+
+    step: int
+    total_steps: int | None
+
+    @property
+    def settings(self) -> HookSettings: ...
+
+    @property
+    def checkpoint(self) -> Path | None: ...
+
+    def set_verdict(self, verdict: Verdict) -> None: ...
+
+    def step_done(
+        self,
+        write: Write | None = None,
+        *,
+        steps: int = 1,
+        epoch: int | None = None,
+        loss: float | None = None,
+        accuracy: float | None = None,
+    ) -> None: ...
+
+    def should_stop(self) -> bool: ...
+
+    def saves_now(self) -> bool: ...
+
+    def save(self, write: Write) -> bool: ...
+
+    def loop_begins(self) -> None: ...
+
+    def loop_ended(self) -> None: ...
+
+    def finished(self, write: Write) -> None: ...
+
+    def leave(self) -> NoReturn: ...
+
+
+class Fit:
+    """One call of ``Trainer.fit``."""
+
+    def __init__(self, trainer: Any, number: int, loaders: Loaders) -> None:
+        self.trainer, self.number, self.loaders = trainer, number, loaders
+        self.state: State | None = None
+        """The state to restore; None: there is none, or it is restored."""
+        self.own: State = {}
+        """What Reshape has added to that state."""
+        self.is_over = False
+        """Whether an earlier process has made this fit."""
+        self.in_epoch = False
+        """Whether it goes on in mid-epoch."""
+        self.resumes = False
+        """Whether its first batch is still to come after a restore."""
+        self.trains = False
+        self.has_trained = False
+        self.global_step = 0
+        """Lightning's count at the last boundary."""
+        self.loss: Any = None
+        self.looks = VERDICT_STEPS
+
+    @property
+    def loops(self) -> list[Any]:
+        """Return Lightning's loops of a fit, from the outermost."""
+        fit = self.trainer.fit_loop
+        epoch = fit.epoch_loop
+        inner = [epoch.automatic_optimization, epoch.manual_optimization, epoch.val_loop]
+        return [fit, epoch, *inner]
+
+    def set_restarting(self, restarting: bool) -> None:
+        """Tell Lightning's loops whether they go on in the middle."""
+        for loop in self.loops:
+            loop._restarting = restarting
+
+
+class Fits:
+    """All fits of this process."""
+
+    def __init__(self, session: Callable[[], FitSession], library: Any) -> None:
+        """``session`` returns the session, and starts it at the first call."""
+        self._start = session
+        self._session: FitSession | None = None
+        self._library = library
+        self._saved: Position | None = None
+        self._seed = 0
+        self._verdict = Verdict(EXACT)
+        self._ends: dict[int, State] = {}
+        """Ends of fits that no checkpoint holds yet."""
+        self.count = 0
+        """Number of fits that have ended."""
+        self.fit: Fit | None = None
+        """The running fit."""
+
+    def begin(self, trainer: Any) -> Fit:
+        """Return the fit that begins. Raises CheckpointError."""
+        session = self._session or self._open()
+        fit = Fit(trainer, self.count, self._loaders(trainer))
+        saved, folder = self._saved, session.checkpoint
+        if saved is not None and folder is not None and fit.number <= saved.fits:
+            fit.is_over = fit.number < saved.fits
+            if fit.is_over or saved.running:
+                name = lightning_state.end_file(fit.number) if fit.is_over else STATE_FILE
+                fit.state = lightning_state.load(folder / name)
+                fit.own = fit.state.pop(OWN)
+                fit.resumes = not fit.is_over
+                fit.in_epoch = saved.batches > 0
+                orders = fit.own["orders"]
+                mine = orders[min(self._rank, len(orders) - 1)] if fit.in_epoch else []
+                fit.loaders.resume(list(saved.loaders), saved.batches, mine)
+        self.fit = fit
+        session.loop_begins()
+        return fit
+
+    def ended(self) -> None:
+        """Publish the end of the fit, or restore what an earlier process left at that end."""
+        fit, session = self.fit, self._session
+        assert fit is not None
+        assert session is not None
+        if fit.is_over:
+            self._restore_numbers(fit)
+        elif fit.has_trained:
+            self._ends[fit.number] = self._dump(fit)
+        if fit.is_over or fit.has_trained:
+            self.count += 1
+        is_saved = fit.is_over or not fit.has_trained or session.save(self._write_ends)
+        fit.trainer.strategy.barrier("reshape: the fit is saved")
+        if is_saved:
+            self._ends.clear()
+            session.loop_ended()
+
+    def script_ended(self) -> None:
+        """Publish the end of training."""
+        if self._session is not None and self.count:
+            self._session.finished(self._write_ends)
+
+    def take_signal(self) -> None:
+        """Take SIGTERM back from Lightning, whose handler waits for the other processes."""
+        if self._session is not None:
+            stop = self._session
+            if self.fit is not None:
+                stop.loop_begins()
+            else:
+                stop.loop_ended()
+
+    def restore_begins(self, connector: Any) -> bool:
+        """Give Lightning the state to restore; return whether there is one."""
+        fit = self.fit
+        if fit is None or fit.state is None or fit.trainer is not connector.trainer:
+            return False
+        assert self._session is not None
+        model = fit.trainer.lightning_module
+        lightning_state.check_model(fit.state["state_dict"], model, self._session.checkpoint)
+        connector._ckpt_path, connector._loaded_checkpoint = None, fit.state
+        fit.state = None
+        return True
+
+    def loop_begins(self, set_epoch: Callable[[Any, int], None]) -> None:
+        """Bring the data of a fit that goes on to its position, before Lightning's loop runs."""
+        fit = self.fit
+        assert fit is not None
+        fit.global_step = fit.trainer.global_step
+        if not fit.resumes:
+            return
+        if not fit.in_epoch:
+            fit.resumes = False
+            fit.set_restarting(False)
+            self._restore_numbers(fit)
+        loop = fit.trainer.fit_loop
+        loop.setup_data()
+        if loop._data_fetcher is None:
+            return
+        for loader in loop._combined_loader.flattened:
+            set_epoch(loader, loop.epoch_progress.current.processed)
+        iter(loop._data_fetcher)  # the one of `configure_optimizers` knew nothing of the position
+
+    def batch_begins(self) -> dict[str, Any] | None:
+        """Restore the random numbers before the first batch; return their states to look at."""
+        fit = self.fit
+        assert fit is not None
+        if fit.resumes:
+            fit.resumes = False
+            fit.set_restarting(False)
+            self._restore_numbers(fit)
+        return generator_states() if fit.looks else None
+
+    def batch_made(self, before: dict[str, Any] | None) -> None:
+        """Look whether the batch has drawn random numbers."""
+        fit = self.fit
+        assert fit is not None
+        fit.loaders.read_began()
+        if before is None:
+            return
+        fit.looks -= 1
+        after = generator_states()
+        if any(after[name] != state for name, state in before.items()):
+            self._add("a step draws random numbers: others at another GPU count", STEPS_ONLY)
+
+    def boundary(self, *, is_last: bool = False, batches: int = 0) -> None:
+        """Count the step, if there was one; save and leave if that is due.
+
+        is_last: the fit is over, and nothing is saved before its end.
+        batches: batches done in the epoch.
+        """
+        fit, session = self.fit, self._session
+        assert fit is not None
+        assert session is not None
+        trainer = fit.trainer
+        if trainer.global_step == fit.global_step:
+            return
+        fit.global_step = trainer.global_step
+        if session.settings.steps is None:
+            session.total_steps = self._total_steps(trainer, session.step + 1)
+        epoch = trainer.fit_loop.epoch_progress.current.processed
+        session.step_done(epoch=epoch, loss=fit.loss)
+        self._judge(fit)
+        if is_last:
+            return
+        stops = session.should_stop()
+        if stops or session.saves_now():
+            is_saved = session.save(self._write_running(fit, batches))
+            if stops and is_saved:
+                self._leave(trainer)
+        self._end_at_record(trainer, session, is_epoch_end=batches == 0)
+
+    def _open(self) -> FitSession:
+        own = signal.getsignal(signal.SIGTERM)
+        session = self._session = self._start()
+        if own not in (signal.SIG_DFL, signal.SIG_IGN, None):
+            self._add("the script handles SIGTERM itself", UNKNOWN)
+        folder = session.checkpoint
+        if folder is not None:
+            self._saved = lightning_state.read_position(folder, self._version)
+            if self._saved.verdict is not None:
+                kind, reason = self._saved.verdict
+                self._verdict = self._verdict.after(Verdict(Trajectory(kind), reason))
+        self._seed = self._job_seed(session.settings)
+        return session
+
+    @property
+    def _version(self) -> str:
+        return str(self._library.__version__)
+
+    @property
+    def _rank(self) -> int:
+        assert self._session is not None
+        return self._session.settings.rank
+
+    @property
+    def _ranks(self) -> int:
+        assert self._session is not None
+        return self._session.settings.ranks
+
+    def _job_seed(self, settings: HookSettings) -> int:
+        """Return the record's seed, or that of ``seed_everything``, or one that the job drew."""
+        holder = claims.read(settings.checkpoints) if settings.checkpoints is not None else None
+        drawn = None if holder is None else holder.shuffle_seed
+        given = settings.seed if settings.seed is not None else os.environ.get(GLOBAL_SEED)
+        return seed_of("lightning", str(drawn if given is None else given))
+
+    def _loaders(self, trainer: Any) -> Loaders:
+        progress = trainer.fit_loop.epoch_progress
+        return Loaders(self._ranks, self._rank, self._seed, lambda: int(progress.current.processed))
+
+    def _restore_numbers(self, fit: Fit) -> None:
+        """Set the random numbers and metrics as the process before left them."""
+        step = fit.own["step"]
+        states = fit.own["random"]
+        lightning_state.random_state_of(states, self._rank, self._ranks, self._seed, step)
+        for name, values in fit.own["metrics"].items():
+            getattr(fit.trainer._logger_connector, name).update(values)
+
+    def _dump(self, fit: Fit) -> State:
+        """Return the state of the fit; every process calls this after the same step."""
+        assert self._session is not None
+        trainer = fit.trainer
+        state: State = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        state["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
+        connector = trainer._logger_connector
+        state[OWN] = {
+            "random": lightning_state.of_all_ranks(random_states(), self._ranks),
+            "orders": lightning_state.of_all_ranks(fit.loaders.orders(), self._ranks),
+            "metrics": {name: dict(getattr(connector, name)) for name in METRICS},
+            "step": self._session.step,
+        }
+        return state
+
+    def _write_running(self, fit: Fit, batches: int) -> Write:
+        state = self._dump(fit)
+        position = Position(
+            self._version, self.count, True, self._reported(), tuple(fit.loaders.facts), batches
+        )
+
+        def write(folder: Path) -> None:
+            self._write_finished(folder)
+            torch.save(state, folder / STATE_FILE)
+            position.write(folder)
+
+        return write
+
+    def _write_ends(self, folder: Path) -> None:
+        self._write_finished(folder)
+        Position(self._version, self.count, False, self._reported()).write(folder)
+
+    def _write_finished(self, folder: Path) -> None:
+        assert self._session is not None
+        for number in range(self.count):
+            if number in self._ends:
+                torch.save(self._ends[number], folder / lightning_state.end_file(number))
+            else:
+                lightning_state.carry_over(self._session.checkpoint, folder, number)
+
+    def _reported(self) -> tuple[str, str | None]:
+        return self._verdict.kind.value, self._verdict.reason
+
+    def _add(self, reason: str, kind: Trajectory) -> None:
+        self._verdict = self._verdict.worse(reason, kind)
+
+    def _judge(self, fit: Fit) -> None:
+        """Report the verdict while it may change."""
+        assert self._session is not None
+        if fit.looks < 0:
+            return
+        if fit.looks == 0:
+            fit.looks = -1
+        for reason, kind in lightning_verdict.reasons(fit.trainer):
+            self._add(reason, kind)
+        for reason in fit.loaders.reasons:
+            self._add(reason, STEPS_ONLY)
+        self._session.set_verdict(self._verdict)
+
+    def _total_steps(self, trainer: Any, step: int) -> int | None:
+        """Return the job's length in steps as far as Lightning knows; ``step`` are done."""
+        loop, batches = trainer.fit_loop, trainer.num_training_batches
+        limits = [loop.max_steps] if loop.max_steps >= 0 else []
+        if batches != math.inf and loop.max_epochs >= 0:
+            limits.append(math.ceil(batches / trainer.accumulate_grad_batches) * loop.max_epochs)
+        return step + max(0, min(limits) - trainer.global_step) if limits else None
+
+    def _end_at_record(self, trainer: Any, session: FitSession, *, is_epoch_end: bool) -> None:
+        """End the fit at the record's length, as Lightning does at ``max_steps``."""
+        settings, loop = session.settings, trainer.fit_loop
+        is_over = settings.steps is not None and session.step >= settings.steps
+        if settings.epochs is not None and is_epoch_end:
+            is_over |= loop.epoch_progress.current.processed >= settings.epochs
+        if is_over:
+            loop.epoch_loop.max_steps = trainer.global_step
+
+    def _leave(self, trainer: Any) -> NoReturn:
+        assert self._session is not None
+        for logger in trainer.loggers:
+            logger.save()
+        trainer.strategy.checkpoint_io.teardown()  # ends a save of the script's own
+        self._session.leave()

@@ -1,0 +1,152 @@
+"""What a checkpoint of Lightning's fits holds, and whether it fits the script that loads it.
+
+Does: writes the state of the running fit (Lightning's own ``dump_checkpoint``, the random numbers
+of each process, the position), keeps the end of each finished fit, and refuses a checkpoint of
+another model, length of data or version with the difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.pytorch.data import seed_generators, seed_of
+from reshape_sidecar.pytorch.lightning_data import States, set_random_states
+
+STATE_FILE = "lightning.pt"
+POSITION_FILE = "lightning.json"
+OWN = "reshape"
+"""Key of what Reshape adds to Lightning's checkpoint."""
+NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the script is. ``fits`` fits have ended; ``running``: the state is of the next."""
+
+    version: str
+    fits: int
+    running: bool
+    verdict: tuple[str, str | None] | None = None
+    loaders: tuple[dict[str, Any], ...] = ()
+    """Of each training loader of the running fit: samples, and the batch of all processes."""
+    batches: int = 0
+    """Batches done in the epoch."""
+
+    def write(self, folder: Path) -> None:
+        """Write this into ``folder``. Raises OSError."""
+        (folder / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(self)))
+
+
+def end_file(fit: int) -> str:
+    """Return the name of the file with the end of a fit."""
+    return f"fit-{fit}.pt"
+
+
+def read_position(folder: Path, version: str) -> Position:
+    """Return the position of a checkpoint. Raises CheckpointError."""
+    try:
+        values = json.loads((folder / POSITION_FILE).read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"checkpoint {folder} was not written by Lightning's Trainer; give an empty checkpoint"
+            " folder"
+        ) from None
+    if values["version"] != version:
+        raise CheckpointError(
+            f"checkpoint {folder} was written by Lightning {values['version']}, and this is"
+            f" {version}; install {values['version']}, or give an empty checkpoint folder"
+        )
+    verdict = values["verdict"]
+    return Position(
+        **{
+            **values,
+            "loaders": tuple(values["loaders"]),
+            "verdict": None if verdict is None else tuple(verdict),
+        }
+    )
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the state in a file of a checkpoint."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+    return state
+
+
+def carry_over(before: Path | None, folder: Path, fit: int) -> bool:
+    """Take the end of a finished fit from the checkpoint ``before``; return whether it was there.
+
+    Raises OSError.
+    """
+    if before is None or not (before / end_file(fit)).exists():
+        return False
+    source, target = before / end_file(fit), folder / end_file(fit)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)  # a file system without hard links
+    return True
+
+
+def of_all_ranks(value: Any, ranks: int) -> list[Any]:
+    """Return the value of each process; all of them call this at the same step."""
+    if ranks == 1:
+        return [value]
+    found: list[Any] = [None] * ranks
+    dist.all_gather_object(found, value)
+    return found
+
+
+def random_state_of(states: list[States], rank: int, ranks: int, seed: int, step: int) -> None:
+    """Set the generators of a process; one that was not there when they were saved gets new ones.
+
+    With another number of processes each draws for other samples than before, in any case.
+    """
+    if rank < len(states):
+        set_random_states(states[rank])
+    else:
+        seed_generators(seed_of(seed, "rank", step, rank))
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.manual_seed(seed_of(seed, "rank", step, rank))
+
+
+def check_model(saved: Mapping[str, Any], model: Any, folder: Path | None) -> None:
+    """Raise CheckpointError with the difference if the weights ``saved`` are of another model."""
+    own = model.state_dict()
+    parts = []
+    for what, names in (
+        ("the model lacks", [name for name in saved if name not in own]),
+        ("the checkpoint lacks", [name for name in own if name not in saved]),
+        (
+            "other shape",
+            [f"{n} {_shapes(saved[n], own[n])}" for n in own if _differs(saved, own, n)],
+        ),
+    ):
+        if names:
+            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+            parts.append(f"{what} {', '.join(names[:NAMES_SHOWN])}{more}")
+    if parts and model.strict_loading:
+        raise CheckpointError(
+            f"checkpoint {folder} is of another model than {type(model).__name__}:"
+            f" {'; '.join(parts)}. Give the same model, or an empty checkpoint folder"
+        )
+
+
+def _differs(saved: Mapping[str, Any], own: Mapping[str, Any], name: str) -> bool:
+    return name in saved and getattr(saved[name], "shape", None) != getattr(
+        own[name], "shape", None
+    )
+
+
+def _shapes(saved: Any, own: Any) -> str:
+    return f"{tuple(saved.shape)} instead of {tuple(own.shape)}"

@@ -1,0 +1,64 @@
+"""Installs the hook in one process of a PyTorch job with ``processes: per-gpu``.
+
+Does: waits for the import of a library whose trainer Reshape knows, and patches it. Never: imports
+PyTorch, or changes a script that uses none of these libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from types import ModuleType
+
+from reshape_sidecar import session
+from reshape_sidecar.hook import settings as hook_settings
+from reshape_sidecar.hook.imports import ImportWatch
+from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.session import Session
+
+LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+
+
+class RankHook:
+    """What the hook learns of the script; ``hook.run`` tells it how the script ends."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        self._ends: list[Callable[[], None]] = []
+
+    @functools.cached_property
+    def settings(self) -> HookSettings:
+        """What the agent has told this process."""
+        return hook_settings.from_environment(os.environ) or HookSettings()
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """The session of this process, which starts with the first use."""
+        return session.start()
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when the script has ended with exit code 0."""
+        self._ends.append(call)
+
+    def script_ended(self) -> None:
+        """Note that the script has ended with exit code 0."""
+        for call in self._ends:
+            call()
+
+    def failed(self, error: BaseException) -> None:
+        """Note the exception that ends the script; Python prints it, and the agent reads that."""
+
+
+def start() -> RankHook:
+    """Watch for the libraries; return what ``hook.run`` tells of the script's end."""
+    hook, watch = RankHook(), ImportWatch()
+
+    def lightning_imported(module: ModuleType) -> None:
+        from reshape_sidecar.pytorch import lightning_patch
+
+        lightning_patch.patch(module, hook)
+
+    for name in LIGHTNING:
+        watch.after(name, lightning_imported)
+    return hook

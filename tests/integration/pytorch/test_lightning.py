@@ -1,0 +1,181 @@
+"""Unmodified Lightning scripts: reshaped in mid-epoch they make the steps of a straight run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape_sidecar.wire import EXIT_SAVED
+from tests.support.forked_jobs import ForkedJob, Forks, forks
+
+pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ROUNDING = 1e-6
+"""Relative difference that the order of sums may make, where two straight runs differ less."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """A line of the script: one batch of all processes."""
+
+    epoch: int
+    number: int
+    loss: float
+    rate: float
+    samples: str
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Forks]:
+    with forks("lightning.pytorch", "torch.utils.data", "torch.distributed.optim") as found:
+        yield found
+
+
+def job(
+    server: Forks, folder: Path, *arguments: str, script: str = "lightning_fit.py"
+) -> ForkedJob:
+    return ForkedJob(server, folder, SCRIPTS / script, *arguments)
+
+
+def corner(server: Forks, folder: Path, case: str) -> ForkedJob:
+    return job(server, folder, case, script="lightning_corners.py")
+
+
+def batches(done: ForkedJob) -> list[Batch]:
+    found = []
+    for line in done.text().splitlines():
+        if line.startswith("batch "):
+            _, epoch, number, loss, rate, samples = line.split(" ", 5)
+            found.append(Batch(int(epoch), int(number), float(loss), float(rate), samples))
+    return found
+
+
+def others(done: ForkedJob) -> list[str]:
+    """The lines of evaluations and of the end."""
+    return [line for line in done.text().splitlines() if line.startswith(("validated", "fitted"))]
+
+
+def position(done: ForkedJob) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((done.newest() / "lightning.json").read_text())
+    return values
+
+
+def difference(one: list[Batch], other: list[Batch]) -> float:
+    """The largest relative difference of a loss; all else must be the same."""
+    assert [dataclasses.replace(b, loss=0.0) for b in one] == [
+        dataclasses.replace(b, loss=0.0) for b in other
+    ]
+    return max(abs(a.loss - b.loss) / abs(a.loss) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.gate
+def test_a_reshape_2_1_2_in_mid_epoch_has_the_losses_of_a_straight_run(
+    server: Forks, tmp_path: Path
+) -> None:
+    """Shuffled, augmented in two loader workers, two batches a step, cosine schedule."""
+    straight, single = job(server, tmp_path / "two"), job(server, tmp_path / "one", "--batch", "16")
+    assert (straight.runs(2), single.runs(1)) == (0, 0), straight.text() + single.text()
+    reshaped = job(server, tmp_path / "reshaped")
+    for gpus, stop_at in ((2, "batch 0 5 "), (1, "batch 1 4 ")):
+        assert reshaped.runs(gpus, stop_at) == EXIT_SAVED, reshaped.text()
+        assert 0 < position(reshaped)["batches"] < 12, "in mid-epoch"
+        assert position(reshaped)["batches"] % 2 == 0, "between two steps"
+    assert reshaped.runs(2) == 0, reshaped.text()
+    wanted = batches(straight)
+    assert len(wanted) == 3 * 12
+    for epoch in range(3):
+        seen = [json.loads(batch.samples) for batch in wanted if batch.epoch == epoch]
+        assert sorted(sample for batch in seen for sample in batch) == [*range(192)]
+    floor = difference(wanted, batches(single))
+    assert difference(wanted, batches(reshaped)) <= max(2 * floor, ROUNDING)
+    assert len(others(reshaped)) == len(others(straight)) == 4
+    assert position(reshaped)["verdict"][0] == "exact"
+
+
+def test_a_restart_at_the_same_size_repeats_dropout_and_evaluations_to_the_last_bit(
+    server: Forks, tmp_path: Path
+) -> None:
+    arguments = ("--dropout", "0.2", "--workers", "0")
+    straight = job(server, tmp_path / "straight", *arguments)
+    assert straight.runs(2) == 0, straight.text()
+    restarted = job(server, tmp_path / "restarted", *arguments)
+    for stop_at in ("batch 0 6 ", "batch 1 9 "):
+        assert restarted.runs(2, stop_at) == EXIT_SAVED, restarted.text()
+    assert restarted.runs(2) == 0, restarted.text()
+    assert batches(restarted) == batches(straight)
+    assert others(restarted) == others(straight)
+    kind, reason = position(restarted)["verdict"]
+    assert kind == "steps-only"
+    assert "Dropout draws other numbers" in reason
+
+
+@pytest.mark.parametrize("case", ["zero", "gathers", "min_epochs"])
+def test_a_stop_waits_for_no_process_that_does_not_come(
+    server: Forks, tmp_path: Path, case: str
+) -> None:
+    """A collective save of an optimizer or of the script, and a stop before ``min_epochs``."""
+    done = corner(server, tmp_path / case, case)
+    assert done.runs(2, "batch 1 1 ") == EXIT_SAVED, done.text()
+    assert done.runs(2) == 0, done.text()
+    made = [(batch.epoch, batch.number) for batch in batches(done)]
+    epochs = 3 if case == "min_epochs" else 4
+    assert made == [(epoch, number) for epoch in range(epochs) for number in range(4)]
+
+
+def test_a_second_fit_answers_a_stop_and_the_first_is_not_made_again(
+    server: Forks, tmp_path: Path
+) -> None:
+    """Between the two, rank 0 tests with a Trainer on one device."""
+    straight, done = (corner(server, tmp_path / name, "two_fits") for name in ("straight", "done"))
+    assert straight.runs(2) == 0, straight.text()
+    assert done.runs(2, "batch 0 3 ") == EXIT_SAVED, done.text()
+    assert done.runs(2, "tested") == EXIT_SAVED, done.text()
+    assert done.runs(2) == 0, done.text()
+    assert batches(done) == batches(straight)
+    ends = [
+        [line for line in one.text().splitlines() if line.startswith("second")]
+        for one in (done, straight)
+    ]
+    assert ends[0] == ends[1] != []
+    assert json.loads((done.newest() / "manifest.json").read_text())["complete"]
+
+
+def test_a_stop_after_the_fit_is_answered_at_once_and_costs_no_step(
+    server: Forks, tmp_path: Path
+) -> None:
+    done = corner(server, tmp_path / "tail", "tail")
+    assert done.runs(2, "fitted") == EXIT_SAVED, done.text()
+    assert position(done)["fits"] == 1
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_with_the_difference(
+    server: Forks, tmp_path: Path
+) -> None:
+    done = corner(server, tmp_path / "refused", "min_epochs")
+    assert done.runs(2, "batch 1 1 ") == EXIT_SAVED, done.text()
+    for case, said in (
+        ("other_model", "net.0.weight (8, 2) instead of (5, 2)"),
+        ("other_data", "the training data has 72 samples, and it had 64"),
+        ("other_version", "was written by Lightning 2.6.6, and this is 9.9"),
+    ):
+        done.command[1] = case
+        assert done.runs(2) == 1
+        assert said in done.text()
+
+
+def test_gpus_that_cannot_share_the_batch_or_one_device_are_refused_by_name(
+    server: Forks, tmp_path: Path
+) -> None:
+    done = corner(server, tmp_path / "three", "min_epochs")
+    assert done.runs(2, "batch 0 1 ") == EXIT_SAVED, done.text()
+    assert done.runs(3) == 1
+    assert "a batch of 16 samples on all GPUs together, which 3 GPUs cannot share" in done.text()
+    alone = corner(server, tmp_path / "alone", "alone")
+    assert alone.runs(2) == 1
+    assert "Trainer(devices=1) uses one device: write devices='auto'" in alone.text()
