@@ -63,6 +63,7 @@ TAGS = {
     "JobSpec": "core.model:JobSpec",
     "Length": "core.model:Length",
     "Service": "core.model:Service",
+    "Share": "core.model:Share",
     "Note": "core.plan:Note",
     "Option": "core.plan:Option",
     "Plan": "core.plan:Plan",

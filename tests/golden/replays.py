@@ -23,6 +23,7 @@ from pathlib import Path
 from reshape_controller.cli.replays.inputs import ReplayRequest, contender, setup_of
 from reshape_controller.core.engine import Step
 from reshape_controller.core.events import Event
+from reshape_controller.core.plan import Target
 from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.shell import Result, Shell
 from reshape_controller.scheduling.rounds import Round
@@ -49,7 +50,7 @@ class Hashed(Shell):
             self._hash_commands(step)
         for decision in done.decisions:
             if decision.plan.targets:
-                targets = [astuple(target) for target in decision.plan.targets]
+                targets = [_values(target) for target in decision.plan.targets]
                 self._hash(json.dumps(targets))
             self._hash_commands(decision.step)
         return done
@@ -60,6 +61,12 @@ class Hashed(Shell):
 
     def _hash(self, text: str) -> None:
         self.digest.update(f"{self.engine.state.now_s!r} {text}\n".encode())
+
+
+def _values(target: Target) -> tuple[object, ...]:
+    """The values of a target; a release before had no shares, so none of one host are hashed."""
+    *values, shares = astuple(target)
+    return (*values, shares) if shares else tuple(values)
 
 
 def replays_of(seeds: int) -> Iterator[Replay]:

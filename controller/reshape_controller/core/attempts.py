@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from reshape_controller.core import gang
 from reshape_controller.core.commands import Launch, Remove, SetDesired
 from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
 from reshape_controller.core.model import (
@@ -81,13 +82,16 @@ def until(tx: Transaction, kind: DeadlineKind, length_s: float) -> Deadline:
     return Deadline(kind, tx.now_s + length_s, length_s)
 
 
-def launch(tx: Transaction, job_id: JobId, host: HostId) -> Job:
-    """Start a new attempt on ``host``, without GPUs (early initialisation)."""
+def launch(tx: Transaction, job_id: JobId, host: HostId, hosts: tuple[HostId, ...] = ()) -> Job:
+    """Start a new attempt on ``host``, without GPUs (early initialisation). ``hosts``: the host of
+    each worker, if they are on several."""
     job = tx.state.jobs[job_id]
+    where = " and ".join(dict.fromkeys(hosts)) if hosts else host
     job = tx.move(
         job_id,
         Stage.LAUNCHING,
         host=host,
+        hosts=hosts,
         attempt=job.attempt + 1,
         generation=job.generation + 1,
         mode=Mode.SAVE_AND_STOP,
@@ -101,12 +105,18 @@ def launch(tx: Transaction, job_id: JobId, host: HostId) -> Job:
         after_end=JobState.SUBMITTED,
         suspended="",
         container_restarts=job.container_restarts + (1 if job.attempt else 0),
-        reason=f"its container starts on {host}",
+        reason=f"its container starts on {where}",
         deadline=until(tx, DeadlineKind.EARLY_INIT, tx.limits.early_init_s),
     )
-    tx.commands.append(Launch(tx.state.epoch, job.id, job.attempt, host))
-    tx.note(job, "launched", f"container {job.attempt} launched on {host}")
+    tx.commands.append(launch_command(tx.state, job))
+    tx.note(job, "launched", f"container {job.attempt} launched on {where}")
     return job
+
+
+def launch_command(state: State, job: Job) -> Launch:
+    """Return the command that launches the job's attempt."""
+    assert job.host is not None
+    return Launch(state.epoch, job.id, job.attempt, job.host, gang.shares_of(job.hosts))
 
 
 def ask(
@@ -213,6 +223,7 @@ def without_container(tx: Transaction, job_id: JobId, reason: str) -> Job:
         Stage.NONE,
         state=job.state if over else after,
         host=None,
+        hosts=(),
         mode=Mode.SAVE_AND_STOP,
         devices=(),
         gpus=(),
@@ -308,7 +319,8 @@ def loss(job: Job) -> str:
 def unseen(tx: Transaction, job: Job) -> str:
     """Return that the job's host no longer shows some of its GPUs; empty if it shows all."""
     gone = [gpu for gpu in job.gpus if tx.state.gpus[gpu].unseen]
-    return f"{job.host} no longer reports {', '.join(gone)}" if gone else ""
+    named = " or ".join(job.all_hosts)
+    return f"{named} no longer reports {', '.join(gone)}" if gone else ""
 
 
 def back_off(tx: Transaction, job_id: JobId) -> Job:

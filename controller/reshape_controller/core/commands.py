@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core.model import GpuId, HostId, JobId
+from reshape_controller.core.model import GpuId, HostId, JobId, Share
 from reshape_sidecar.wire import Desired
 
 
@@ -20,6 +20,9 @@ class Launch:
     job: JobId
     attempt: int
     host: HostId
+    shares: tuple[Share, ...] = ()
+    """The workers by host, if they are on several, each with a container. Empty: all are on
+    ``host``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class SetDesired:
 
 @dataclass(frozen=True, slots=True)
 class CheckRelease:
-    """Check that no process of the attempt up to the generation is left on the GPUs."""
+    """Check that no process of the attempt up to the generation is left on the GPUs, which are on
+    one host."""
 
     epoch: int
     job: JobId

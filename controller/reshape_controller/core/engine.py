@@ -24,7 +24,7 @@ from reshape_controller.core import (
 )
 from reshape_controller.core import events as ev
 from reshape_controller.core.changes import ChangeSet
-from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.commands import CheckRelease, Command, Remove, SetDesired
 from reshape_controller.core.coordinator import gpu_ledger, handover
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.fast_replace import replace
@@ -129,7 +129,7 @@ class Engine:
         commands: list[Command] = []
         for job in self.state.jobs.values():
             if job.stage is Stage.LAUNCHING and job.host is not None:
-                commands.append(Launch(self.state.epoch, job.id, job.attempt, job.host))
+                commands.append(attempts.launch_command(self.state, job))
             desired = attempts.desired_of(self.state, job)
             if desired is not None:
                 commands.append(SetDesired(desired))

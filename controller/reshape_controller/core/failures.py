@@ -208,10 +208,13 @@ def _tries_elsewhere(
         return False
     if not is_counted and job.failures >= job.spec.retries:
         return False
-    tried, hosts = (*job.unfit_on, job.host), tx.state.hosts.values()
-    if all(host.id in tried or len(host.gpus) < min(job.sizes) for host in hosts):
+    tried, hosts = (*job.unfit_on, *job.all_hosts), tx.state.hosts.values()
+    least = min(job.sizes)
+    if job.hosts:
+        least //= job.spec.workers
+    if all(host.id in tried or len(host.gpus) < least for host in hosts):
         return False
-    reason = f"{job.host}: {reason}"
+    reason = f"{' and '.join(job.all_hosts)}: {reason}"
     tx.update(job_id, unfit_on=tried, start_failures=(), reason=reason)
     if not is_counted:
         attempts.count_failure(tx, job_id, reason)

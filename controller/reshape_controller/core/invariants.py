@@ -6,12 +6,15 @@ the daemon after each batch. Repairs nothing.
 
 from __future__ import annotations
 
+from reshape_controller.core import gang
 from reshape_controller.core.errors import InvariantError
 from reshape_controller.core.model import (
     ChangeKind,
     DeadlineKind,
     Gpu,
+    GpuId,
     GpuState,
+    HostId,
     Job,
     JobState,
     Stage,
@@ -62,8 +65,14 @@ def _check_job(state: State, job: Job) -> None:
     for gpu in job.gpus:
         own = state.gpus[gpu]
         _require(own.state is GpuState.IN_USE and own.owner == job.id, f"{name}: lost {gpu}")
-        _require(own.host == job.host, f"{name}: {gpu} is on {own.host}")
-    _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: not its GPU count")
+        _require(job.is_on(own.host), f"{name}: {gpu} is on {own.host}")
+    if job.hosts:
+        _check_gang(state, job, name)
+    whole = job.stage is not Stage.ENDING or not job.hosts
+    sizes = job.spec.optional_gpus
+    _require(not (job.gpus and whole) or len(job.gpus) in sizes, f"{name}: not its GPU count")
+    silent = [host for host in job.all_hosts if not state.hosts[host].present]
+    _require(not silent or job.stage is Stage.ENDING, f"{name}: lives on without {silent}")
     _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: has no GPUs in this stage")
     _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: has GPUs and no container")
     is_suspended = job.stage is Stage.LAUNCHING and bool(job.suspended)
@@ -92,12 +101,44 @@ def _check_job(state: State, job: Job) -> None:
         takes = job.hand_over is not None and not job.hand_over.shrink_asked
         _require(job.stage is Stage.READY and takes, f"{name}: awaits imports, and takes no GPUs")
     if job.hand_over is not None:
-        hosts = {state.gpus[gpu].host for gpu in job.hand_over.gpus}
-        _require(len(hosts) == 1, f"{name}: a hand-over spans {len(hosts)} hosts")
+        coming = gang.hosts_by_worker(state.gpus, job.hand_over.gpus, job.spec.workers)
+        _check_workers(state, job.hand_over.gpus, job.spec.workers, coming, name)
         _require(len(job.hand_over.gpus) in job.spec.optional_gpus, f"{name}: gets no size")
         _require(not job.state.terminal, f"{name}: has ended, but gets GPUs")
-        stays = hosts != {job.host} or all(each in job.hand_over.gpus for each in job.gpus)
+        there = (state.gpus[job.hand_over.gpus[0]].host, coming)
+        here = (job.host, job.hosts)
+        stays = there != here or all(each in job.hand_over.gpus for each in job.gpus)
         _require(stays or job.stage is not Stage.TRAINING, f"{name}: loses GPUs by its hand-over")
+
+
+def _check_gang(state: State, job: Job, name: str) -> None:
+    """The workers of a gang are on its hosts, each with as many GPUs; not once a host was lost."""
+    _require(len(job.hosts) == job.spec.workers, f"{name}: {len(job.hosts)} hosts of its workers")
+    _require(len(job.all_hosts) > 1, f"{name}: a gang on one host")
+    _require(job.hosts[0] == job.host, f"{name}: its first worker is not on {job.host}")
+    types = {state.hosts[host].gpu_type for host in job.all_hosts}
+    _require(len(types) == 1 or job.stage is Stage.ENDING, f"{name}: GPUs of {len(types)} types")
+    if job.gpus and job.stage is not Stage.ENDING:
+        _check_workers(state, job.gpus, len(job.hosts), job.hosts, name)
+    keeps = job.donation.keeps if job.donation is not None else ()
+    if keeps:
+        _check_workers(state, keeps, len(job.hosts), job.hosts, name)
+
+
+def _check_workers(
+    state: State, gpus: tuple[GpuId, ...], workers: int, hosts: tuple[HostId, ...], name: str
+) -> None:
+    """The k-th worker's part of the GPUs is on the k-th host. ``hosts``: empty for one host."""
+    if not hosts:
+        found = {state.gpus[gpu].host for gpu in gpus}
+        _require(len(found) == 1, f"{name}: GPUs of {len(found)} hosts for one worker")
+        return
+    each = len(gpus) // workers
+    _require(each * workers == len(gpus), f"{name}: {len(gpus)} GPUs for {workers} workers")
+    for number, gpu in enumerate(gpus):
+        at = state.gpus[gpu].host
+        on = hosts[number // each]
+        _require(at == on, f"{name}: worker {number // each} is on {on}, and its {gpu} on {at}")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -59,7 +59,7 @@ def _take_host_event(tx: Transaction, host: Host, event: ev.Event) -> None:
             tx.state.put_host(replace(host, drained=False, drained_by=""))
             tx.state.plan_wanted = True
             tx.note(None, "host-undrained", f"{host.id} by {user or 'unknown'}")
-            for job in [job for job in tx.state.jobs.values() if job.host == host.id]:
+            for job in [job for job in tx.state.jobs.values() if job.is_on(host.id)]:
                 job_exit.stay(tx, job.id)
 
 
@@ -70,7 +70,7 @@ def _host_added(tx: Transaction, host: HostId, gpu_type: str, gpus: tuple[GpuId,
     for number, gpu in enumerate(new, start=len(before)):
         tx.state.put_gpu(Gpu(gpu, host, number))
     if known is not None and known.gpu_type != gpu_type:
-        for job in [job for job in tx.state.jobs.values() if job.host == host]:
+        for job in [job for job in tx.state.jobs.values() if job.is_on(host)]:
             tx.settle(job.id)
     added = Host(host, gpu_type, before + new)
     if known is not None:
@@ -115,7 +115,7 @@ def _close(tx: Transaction, host: Host, reason: str, *, answers: bool) -> None:
     if not answers:
         return
     for job in sorted(tx.state.jobs.values(), key=lambda job: job.place):
-        if job.host == host.id and job.stage is Stage.LAUNCHING:
+        if job.is_on(host.id) and job.stage is Stage.LAUNCHING:
             text = f"{host.id} takes no new job: {reason}"
             job_exit.leave(tx, job.id, text, after=JobState.SUBMITTED)
 
@@ -123,7 +123,7 @@ def _close(tx: Transaction, host: Host, reason: str, *, answers: bool) -> None:
 def _drain(tx: Transaction, host: Host, user: str) -> None:
     tx.state.put_host(replace(host, drained=True, drained_by=user))
     tx.note(None, "host-drained", f"{host.id} by {user or 'unknown'}")
-    here = [job for job in tx.state.jobs.values() if job.host == host.id]
+    here = [job for job in tx.state.jobs.values() if job.is_on(host.id)]
     for job in sorted(here, key=lambda job: job.place):
         current = tx.state.jobs.get(job.id)
         if current is None or current.state.terminal:

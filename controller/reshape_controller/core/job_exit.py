@@ -17,6 +17,7 @@ from reshape_controller.core.model import (
     DeadlineKind,
     GpuId,
     Host,
+    HostId,
     Job,
     JobId,
     JobState,
@@ -33,14 +34,15 @@ def on_files_found(tx: Transaction, job_id: JobId, event: ev.FilesFound) -> None
     failure.
     """
     job = tx.state.jobs[job_id]
-    elsewhere = event.host is not None and event.host != job.host
+    elsewhere = event.host is not None and job.all_hosts != (event.host,)
     if elsewhere and job.stage is not Stage.LAUNCHING:
         return
     job = tx.update(job_id, only_host=event.host, only_host_because=event.reason)
     if event.host is not None:
         tx.note(job, "files-found", f"can run only on {event.host}: {event.reason}")
     if elsewhere:
-        reason = f"{job.host} cannot reach its files"
+        far = [host for host in job.all_hosts if host != event.host]
+        reason = f"{' and '.join(far)} cannot reach its files"
         handover_abort.abort(tx, job_id, reason)
         attempts.remove(tx, job_id, reason)
 
@@ -79,11 +81,11 @@ def leave_as_wanted(tx: Transaction, job_id: JobId, *, has_waited: bool = False)
     """Have a settled job leave if a person wants it: paused, or its host drained. A program that
     cannot save trains on for ``unsaved_wait_s`` first. Returns whether the job is to leave."""
     job = tx.state.jobs[job_id]
-    host = tx.state.hosts.get(job.host) if job.host is not None else None
+    drained = [host for host in job.all_hosts if _is_drained(tx, host)]
     if job.halt_wanted:
         request, reason, after = Request.PAUSE, "paused on request", JobState.HALTED
-    elif host is not None and host.drained:
-        request, reason, after = Request.DRAIN, f"{job.host} is drained", JobState.SUBMITTED
+    elif drained:
+        request, reason, after = Request.DRAIN, f"{drained[0]} is drained", JobState.SUBMITTED
     else:
         return False
     if not has_waited and waits_unsaved(tx, job, request, reason):
@@ -91,6 +93,11 @@ def leave_as_wanted(tx: Transaction, job_id: JobId, *, has_waited: bool = False)
     tx.update(job_id, halt_wanted=False)
     leave(tx, job_id, reason, after=after)
     return True
+
+
+def _is_drained(tx: Transaction, host: HostId) -> bool:
+    known = tx.state.hosts.get(host)
+    return known is not None and known.drained
 
 
 def waits_unsaved(tx: Transaction, job: Job, request: Request, reason: str) -> bool:
@@ -225,7 +232,7 @@ def _get_none_of(tx: Transaction, job_id: JobId, gone: tuple[GpuId, ...]) -> Non
     job = tx.state.jobs[job_id]
     coming = job.hand_over.gpus if job.hand_over is not None else ()
     if job.change is not None and job.change.kind is ChangeKind.GROW:
-        coming += job.change.gpus_after[job.change.size_before :]
+        coming += tuple(gpu for gpu in job.change.gpus_after if gpu not in job.gpus)
     lost = [gpu for gpu in coming if gpu in gone]
     if lost:
         reason = f"the host no longer reports {', '.join(lost)}"
@@ -248,14 +255,28 @@ def _evict_from_host(tx: Transaction, host: Host, reason: str) -> None:
         job = tx.state.jobs.get(job_id)
         if job is None:
             continue
-        if job.host == host.id:
+        if job.is_on(host.id):
             _leave_hand_overs(tx, job_id, reason)
             job = attempts.count_lost_work(tx, job_id)
             tx.note(job, "host-lost", reason)
-            attempts.without_container(tx, job_id, reason)
+            _end_attempt_without(tx, job_id, host, reason)
         elif job.hand_over is not None and _on_host(tx, job.hand_over.gpus, host):
             handover_abort.withdraw_request(tx, job_id, reason)
             handover_abort.abort(tx, job_id, reason)
+
+
+def _end_attempt_without(tx: Transaction, job_id: JobId, host: Host, reason: str) -> None:
+    """End the whole attempt of a job that has lost a host. Its containers on other hosts are
+    removed first, and it keeps its GPUs there until they are gone."""
+    job = tx.state.jobs[job_id]
+    hosts = tx.state.hosts
+    others = [other for other in job.all_hosts if other != host.id and hosts[other].present]
+    if not others:
+        attempts.without_container(tx, job_id, reason)
+        return
+    left = tuple(gpu for gpu in job.gpus if tx.state.gpus[gpu].host in others)
+    tx.update(job_id, gpus=left)
+    attempts.remove(tx, job_id, reason, after=job.after_end)
 
 
 def _on_host(tx: Transaction, gpus: tuple[GpuId, ...], host: Host) -> bool:

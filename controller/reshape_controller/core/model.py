@@ -17,7 +17,9 @@ from reshape_controller.core.states import (
     JobState,
     LengthUnit,
     Mechanism,
+    Placement,
     ReshapeIf,
+    Spans,
     Stage,
 )
 from reshape_controller.core.stop_table import SAVES_ALWAYS, Program, program_of, refusal
@@ -59,8 +61,11 @@ __all__ = [
     "Length",
     "LengthUnit",
     "Mechanism",
+    "Placement",
     "ReshapeIf",
     "Service",
+    "Share",
+    "Spans",
     "Stage",
 ]
 
@@ -125,6 +130,10 @@ class JobSpec:
     """How many training processes the SideCar starts in its container."""
     processes_reason: str = ""
     """Why there are so many; empty if the record says so itself."""
+    span: Spans = Spans.NEVER
+    """Whether its workers may be on several hosts."""
+    placement: Placement = Placement.PACK
+    """How its workers are placed, if they may be on several hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +232,14 @@ class AccuracySeen:
 
     step: int
     accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The workers of a job that are on one of its hosts. Each worker has as many GPUs."""
+
+    host: HostId
+    workers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +365,9 @@ class Job:
     """Name and text of each note that plans have written about it, by name."""
     suspended: str = ""
     """Reason that another controller lets no process of its container start; empty if none does."""
+    hosts: tuple[HostId, ...] = ()
+    """Host of each worker, if its attempt is on several; ``host`` is that of the first. Empty: all
+    are on ``host``."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -359,6 +379,17 @@ class Job:
             for size in self.spec.optional_gpus
             if size not in self.struck and self.pinned in (None, size)
         )
+
+    @property
+    def all_hosts(self) -> tuple[HostId, ...]:
+        """The hosts of its attempt, each once; empty without an attempt."""
+        if self.hosts:
+            return tuple(dict.fromkeys(self.hosts))
+        return (self.host,) if self.host is not None else ()
+
+    def is_on(self, host: HostId) -> bool:
+        """Return whether a worker of its attempt is on the host."""
+        return self.host == host or host in self.hosts
 
     @property
     def program(self) -> Program:

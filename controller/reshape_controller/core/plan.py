@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.knowledge import Curve, Measured
-from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism, Service
+from reshape_controller.core.model import (
+    HostId,
+    JobId,
+    JobSpec,
+    JobState,
+    Mechanism,
+    Service,
+    Share,
+)
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar.wire import Evaluation, Progress, StartKind
@@ -81,6 +89,8 @@ class JobView:
     """Its newest evaluations, by step and metric."""
     notes: tuple[tuple[str, str], ...] = ()
     """Name and text of each note that plans have written about it, by name."""
+    shares: tuple[Share, ...] = ()
+    """Its workers by host, if they are on several; ``host`` is that of the first."""
 
     def note(self, name: str) -> str:
         """Return the text of its note of this name; empty without one."""
@@ -153,6 +163,9 @@ class Target:
     job: JobId
     size: int
     host: HostId
+    """The host of its first worker."""
+    shares: tuple[Share, ...] = ()
+    """Its workers by host, if they are to be on several. Empty: all are on ``host``."""
 
 
 @dataclass(frozen=True, slots=True)

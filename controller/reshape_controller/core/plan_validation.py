@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core import preemption
+from reshape_controller.core import gang, preemption
 from reshape_controller.core.coordinator import handover
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import (
@@ -17,6 +17,7 @@ from reshape_controller.core.model import (
     Job,
     JobId,
     Mechanism,
+    Spans,
     Stage,
 )
 from reshape_controller.core.plan import Plan, Target
@@ -29,9 +30,9 @@ def apply(tx: Transaction, plan: Plan) -> None:
     """Begin the hand-overs of the plan. Raises PlanRejected before any change."""
     moves = _check(tx.state, plan)
     for start in moves.starts:
-        handover.begin(tx, start.job, start.idle, start.donors)
+        handover.begin(tx, start.job, start.idle, start.donors, start.hosts)
     for growth in moves.grows:
-        handover.grow(tx, growth.job, growth.idle, growth.host, growth.donors)
+        handover.grow(tx, growth.job, growth.keeps, growth.idle, growth.hosts, growth.donors)
     for job, keeps in moves.shrinks:
         handover.shrink(tx, job, keeps)
 
@@ -39,6 +40,7 @@ def apply(tx: Transaction, plan: Plan) -> None:
 @dataclass(frozen=True, slots=True)
 class _Start:
     job: JobId
+    hosts: tuple[HostId, ...]
     idle: tuple[GpuId, ...]
     donors: tuple[handover.DonorShare, ...]
 
@@ -46,7 +48,8 @@ class _Start:
 @dataclass(frozen=True, slots=True)
 class _Growth:
     job: JobId
-    host: HostId
+    hosts: tuple[HostId, ...]
+    keeps: tuple[GpuId, ...]
     idle: tuple[GpuId, ...]
     donors: tuple[handover.DonorShare, ...]
 
@@ -71,7 +74,7 @@ def _check(state: State, plan: Plan) -> _Moves:
         job = _check_target(state, target, earlier)
         if is_queued(job):
             starts.append(target)
-        elif target.size < len(job.gpus) and target.host == job.host:
+        elif target.size < len(job.gpus) and gang.in_place(job, target):
             shrinks.append(target)
         else:
             grows.append(target)
@@ -109,53 +112,96 @@ def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> J
     is_preempted = target.size == 0 and job.gpus and target.host == job.host
     if target.size not in job.sizes and not is_preempted:
         raise PlanRejected(f"{target.job}: {target.size} is not in its GPU counts {job.sizes}")
-    host = state.hosts.get(target.host)
-    if host is None or host.no_option:
-        why = f": {host.no_option}" if host is not None else ""
-        raise PlanRejected(f"{target.job}: host {target.host} cannot be used{why}")
-    if job.only_host not in (None, target.host):
-        raise PlanRejected(f"{target.job}: can run only on {job.only_host}, not on {target.host}")
+    if target.shares:
+        _check_shares(target, job)
+    for host_id in _hosts(target):
+        host = state.hosts.get(host_id)
+        if host is None or host.no_option:
+            why = f": {host.no_option}" if host is not None else ""
+            raise PlanRejected(f"{target.job}: host {host_id} cannot be used{why}")
+        if job.only_host not in (None, host_id):
+            raise PlanRejected(f"{target.job}: can run only on {job.only_host}, not on {host_id}")
+    if target.shares:
+        _check_span(state, target, job)
     if not job.reachable:
         raise PlanRejected(f"{target.job}: its SideCar is unreachable")
     return job
 
 
+def _hosts(target: Target) -> tuple[HostId, ...]:
+    """Return the hosts of a target, each once."""
+    return tuple([share.host for share in target.shares]) or (target.host,)
+
+
+def _check_shares(target: Target, job: Job) -> None:
+    """Check that shares are a placement of the job's workers on several hosts."""
+    hosts, workers = _hosts(target), sum([share.workers for share in target.shares])
+    if len(hosts) < 2 or len(set(hosts)) < len(hosts) or target.host != hosts[0]:
+        wrong = f"shares name {', '.join(hosts)}, and host is {target.host}"
+        raise PlanRejected(
+            f"{job.id}: {wrong}: name two hosts or more, each once, first {hosts[0]}"
+        )
+    if workers != job.spec.workers or any(share.workers < 1 for share in target.shares):
+        raise PlanRejected(f"{job.id}: shares place {workers} of its {job.spec.workers} workers")
+
+
+def _check_span(state: State, target: Target, job: Job) -> None:
+    """Check that the job may be on the several hosts of a target."""
+    hosts, types = _hosts(target), {state.hosts[host].gpu_type: None for host in _hosts(target)}
+    if job.spec.span is Spans.NEVER:
+        raise PlanRejected(f"{job.id}: its span is never, so it cannot be on {' and '.join(hosts)}")
+    if len(types) > 1:
+        raise PlanRejected(f"{job.id}: its workers would have GPUs of types {', '.join(types)}")
+    if job.spec.span is Spans.IF_NEEDED and not gang.in_place(job, target):
+        large = [host for host in state.hosts.values() if len(host.gpus) >= target.size]
+        if large:
+            could = f"{large[0].id} could hold all {target.size} GPUs"
+            raise PlanRejected(f"{job.id}: its span is if-needed, and {could}")
+
+
 def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Start:
     job = state.jobs[target.job]
-    if job.stage is Stage.READY and job.host != target.host:
-        raise PlanRejected(f"{job.id}: is initialised on {job.host}, not {target.host}")
+    if job.stage is Stage.READY and not gang.in_place(job, target):
+        there, named = " and ".join(job.all_hosts), " and ".join(_hosts(target))
+        raise PlanRejected(f"{job.id}: is initialised on {there}, not {named}")
     if waits_until(job) > state.now_s:
         raise PlanRejected(f"{job.id}: waits for its retry after a failure")
-    donors, missing = _donors(state, target, target.size, shrinks)
-    return _Start(job.id, _take(state, target, missing, idle), donors)
+    donors, missing = _donors(state, target, gang.wanted(target, job.spec), shrinks)
+    return _Start(job.id, _hosts(target), _take(state, target, missing, idle), donors)
 
 
 def _growth(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Growth:
-    job, missing = state.jobs[target.job], target.size
-    if target.host == job.host:
-        if target.size == len(job.gpus):
-            raise PlanRejected(f"{job.id}: has {target.size} GPUs already")
-        missing -= len(job.gpus)
-    donors, missing = _donors(state, target, missing, shrinks)
-    return _Growth(job.id, target.host, _take(state, target, missing, idle), donors)
+    job = state.jobs[target.job]
+    if gang.in_place(job, target) and target.size == len(job.gpus):
+        raise PlanRejected(f"{job.id}: has {target.size} GPUs already")
+    want = gang.wanted(target, job.spec)
+    keeps = gang.kept(state.gpus, job, want)
+    donors, missing = _donors(state, target, gang.lacking(state.gpus, keeps, want), shrinks)
+    return _Growth(job.id, _hosts(target), keeps, _take(state, target, missing, idle), donors)
 
 
 def _donors(
-    state: State, receiver: Target, missing: int, shrinks: list[Target]
-) -> tuple[tuple[handover.DonorShare, ...], int]:
-    """Return what each donor gives to a receiver that lacks ``missing`` GPUs, and the number of
-    GPUs that it lacks after that."""
-    donors = []
+    state: State, receiver: Target, lacks: dict[HostId, int], shrinks: list[Target]
+) -> tuple[tuple[handover.DonorShare, ...], dict[HostId, int]]:
+    """Return what each donor gives to a receiver that lacks so many GPUs of each host, and what it
+    lacks after that."""
+    donors, missing = [], dict(lacks)
     for shrink in shrinks:
         donor, keeps = _shrink(state, shrink)
-        if shrink.host != receiver.host:
-            raise PlanRejected(f"{donor}: is on {shrink.host}, {receiver.job} on {receiver.host}")
-        if missing == 0:
-            raise PlanRejected(f"{donor}: would give GPUs that {receiver.job} does not take")
+        there = state.jobs[donor].all_hosts
+        if not any(host in missing for host in there):
+            named = f"{' and '.join(there)}, {receiver.job} on {' and '.join(_hosts(receiver))}"
+            raise PlanRejected(f"{donor}: is on {named}")
         # GPUs that the receiver does not take become idle once their release is verified.
-        gives = state.jobs[donor].gpus[shrink.size :][:missing]
-        donors.append(handover.DonorShare(donor, keeps, gives))
-        missing -= len(gives)
+        gives = []
+        for gpu in state.jobs[donor].gpus:
+            host = state.gpus[gpu].host
+            if gpu not in keeps and missing.get(host, 0):
+                missing[host] -= 1
+                gives.append(gpu)
+        if not gives:
+            raise PlanRejected(f"{donor}: would give GPUs that {receiver.job} does not take")
+        donors.append(handover.DonorShare(donor, keeps, tuple(gives)))
     return tuple(donors), missing
 
 
@@ -164,14 +210,22 @@ def _shrink(state: State, target: Target) -> tuple[JobId, tuple[GpuId, ...]]:
     donor = state.jobs[target.job]
     if donor.refused_until_s > state.now_s:
         raise PlanRejected(f"{donor.id}: refused to save a short time ago")
-    return donor.id, donor.gpus[: target.size]
+    if target.size == 0:
+        return donor.id, ()
+    return donor.id, gang.kept(state.gpus, donor, gang.wanted(target, donor.spec))
 
 
-def _take(state: State, target: Target, count: int, idle: _Idle) -> tuple[GpuId, ...]:
-    free = idle.get(target.host)
-    if free is None:
-        free = state.idle_gpus(target.host)
-    if len(free) < count:
-        raise PlanRejected(f"{target.job}: {count} idle GPUs on {target.host}, not {len(free)}")
-    idle[target.host] = free[count:]
-    return free[:count]
+def _take(
+    state: State, target: Target, missing: dict[HostId, int], idle: _Idle
+) -> tuple[GpuId, ...]:
+    """Take the missing GPUs of each host from the idle ones."""
+    taken: tuple[GpuId, ...] = ()
+    for host, count in missing.items():
+        free = idle.get(host)
+        if free is None:
+            free = state.idle_gpus(host)
+        if len(free) < count:
+            raise PlanRejected(f"{target.job}: {count} idle GPUs on {host}, not {len(free)}")
+        idle[host] = free[count:]
+        taken += free[:count]
+    return taken

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTIME_MIN_S
-from reshape_controller.core.model import ChangeKind, Job, JobId
+from reshape_controller.core.model import ChangeKind, Job, JobId, Share
 from reshape_controller.core.plan import JobView, Preemption, Target
 from reshape_controller.core.state import State
 from reshape_controller.core.states import PreemptionReason
@@ -79,11 +79,17 @@ def start_of(job: Job | JobView) -> float:
 def _shrinks_would_do(state: State, newcomer: Job, receiver: Target, donors: list[Target]) -> bool:
     """Whether the newcomer could start, at any size, on idle GPUs and those of these donors
     without one of them at size 0."""
-    count = len(state.idle_gpus(receiver.host))
+    places = receiver.shares or (Share(receiver.host, newcomer.spec.workers),)
+    workers = {share.host: share.workers for share in places}
+    count = {host: len(state.idle_gpus(host)) for host in workers}
     for donor in donors:
         job = state.jobs[donor.job]
-        count += max(0, len(job.gpus) - min(job.sizes, default=len(job.gpus)))
-    return count >= min(newcomer.sizes)
+        least = min(job.sizes, default=len(job.gpus))
+        for host in job.hosts or (job.host,) * job.spec.workers:
+            if host in count:
+                count[host] += max(0, len(job.gpus) - least) // job.spec.workers
+    each = min(newcomer.sizes) // newcomer.spec.workers
+    return all(count[host] >= each * workers[host] for host in workers)
 
 
 def count(tx: Transaction, job_id: JobId) -> None:

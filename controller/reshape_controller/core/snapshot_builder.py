@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from reshape_controller.core import gang
 from reshape_controller.core.model import (
     DeadlineKind,
     Gpu,
@@ -188,12 +189,16 @@ class SnapshotBuilder:
             usable += self._gpus[gpu_id].state not in _UNUSABLE
         return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
 
-    def _later_host(self, job: Job) -> HostId | None:
-        """Return the host of a job after the change that is under way."""
-        return self._gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
+    def _later_hosts(self, job: Job) -> tuple[HostId | None, tuple[HostId, ...]]:
+        """Return the host of a job after the change that is under way, and those of its workers if
+        they are on several."""
+        if job.hand_over is None:
+            return job.host, job.hosts
+        gpus, workers = job.hand_over.gpus, job.spec.workers
+        return self._gpus[gpus[0]].host, gang.hosts_by_worker(self._gpus, gpus, workers)
 
     def _job_view(self, job: Job, size: int) -> JobView:
-        host = self._later_host(job)
+        host, hosts = self._later_hosts(job)
         fixed = job.fixed_because if size else ""
         trains = job.stage is _TRAINING
         progress, at_s, measured = job.progress, job.progress_at_s, job.measured
@@ -235,6 +240,7 @@ class SnapshotBuilder:
             serves_since_s=job.serves_since_s,
             evaluations=job.evaluations,
             notes=job.notes,
+            shares=gang.shares_of(hosts) if hosts else (),
         )
 
 
@@ -246,4 +252,6 @@ def _later_size(job: Job) -> int:
         return len(job.donation.keeps)
     if job.change is not None:
         return len(job.devices)
+    if job.hosts and job.stage is Stage.ENDING:
+        return 0  # of a gang that has lost a host, only a part of its GPUs is left
     return 0 if job.state.terminal else len(job.gpus)

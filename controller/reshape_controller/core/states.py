@@ -70,6 +70,24 @@ class ReshapeIf(StrEnum):
         return self is ReshapeIf.ANY or verdict.meets(Trajectory(self.value))
 
 
+class Spans(StrEnum):
+    """When the workers of a job may be on several hosts."""
+
+    NEVER = "never"
+    IF_NEEDED = "if-needed"
+    """At a size for which no single host has enough GPUs."""
+    ANY = "any"
+
+
+class Placement(StrEnum):
+    """How the workers of a job that may span are preferred to be placed."""
+
+    PACK = "pack"
+    """On as few hosts as possible."""
+    SPREAD = "spread"
+    """On as many hosts as possible."""
+
+
 class Mechanism(StrEnum):
     """How a running job gets another number of GPUs. The mechanism and the policy are chosen
     independently."""

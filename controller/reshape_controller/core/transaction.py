@@ -104,6 +104,7 @@ class JobChanges(TypedDict, total=False):
     evaluations: tuple[Evaluation, ...]
     notes: tuple[tuple[str, str], ...]
     suspended: str
+    hosts: tuple[HostId, ...]
 
 
 class Transaction:

@@ -272,6 +272,12 @@ STAGE_CHANGES = (
     ),
     StageChange(ANY, Stage.NONE, "its host is silent or was cleaned", "job_exit.on_host_silent"),
     StageChange(
+        ANY,
+        Stage.ENDING,
+        "one of its several hosts is silent or was cleaned: its containers on the others end",
+        "job_exit.on_host_silent",
+    ),
+    StageChange(
         ANY_BUT_ENDING,
         Stage.NONE,
         "its container ended by itself: one failure, unless it trained and ended in order "

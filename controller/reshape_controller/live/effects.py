@@ -20,7 +20,16 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import FieldError, GpuId, HostId, Job, JobId, JobSpec, Stage
+from reshape_controller.core.model import (
+    FieldError,
+    GpuId,
+    HostId,
+    Job,
+    JobId,
+    JobSpec,
+    Spans,
+    Stage,
+)
 from reshape_controller.core.state import State
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.own_faults import OwnFaults
@@ -98,7 +107,11 @@ class Effects:
         job = Job(JobId(spec.name), spec, 0, 0.0)
         trial = launch_spec(self._settings, job, HostId("any"), (), epoch=0, save_s=0.0)
         refusals = self._launcher.refusals(trial)
-        return tuple(FieldError(r.field, r.what, r.remedy) for r in refusals)
+        found = tuple(FieldError(r.field, r.what, r.remedy) for r in refusals)
+        if spec.span is not Spans.NEVER:
+            what = f"{spec.span.value} places workers on several hosts, and no launcher can yet"
+            found += (FieldError("span", what, "leave span out, or write never"),)
+        return found
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         """Begin to carry out what was committed. Returns at once."""

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from reshape_controller.core.model import MIN_RUNTIME_S, Framework, ReshapeIf
+from reshape_controller.core.model import MIN_RUNTIME_S, Framework, Placement, ReshapeIf, Spans
 from reshape_controller.records import limits
 from reshape_controller.records.command import split_command
 from reshape_controller.records.memory import memory_bytes
@@ -180,6 +180,19 @@ class RecordFields(BaseModel):
         le=limits.WORKERS_MAX,
         description="workers that share the GPUs equally; must divide each of `optional_gpus`",
         examples=[1],
+    )
+    span: Annotated[Spans, Field(strict=False)] | None = Field(
+        Spans.NEVER,
+        description="in replays: whether the workers may be on several hosts, each with its GPUs on"
+        " one: `never`; `if-needed`: at a GPU count that no single host has; `any`. Daemons place a"
+        " job on one host, and take `never` only",
+        examples=["never"],
+    )
+    placement: Annotated[Placement, Field(strict=False)] | None = Field(
+        Placement.PACK,
+        description="with `span`: the workers are placed on as few hosts as possible (`pack`), or"
+        " on as many (`spread`)",
+        examples=["pack"],
     )
     processes: Annotated[Processes, Field(strict=False)] | None = Field(
         None,

@@ -18,7 +18,9 @@ from reshape_controller.core.model import (
     JobSpec,
     Length,
     LengthUnit,
+    Placement,
     ReshapeIf,
+    Spans,
 )
 from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
@@ -187,4 +189,6 @@ def _spec(
         overlap=handover.overlap or Shortcut.AUTO,
         processes=chosen.processes,
         processes_reason=chosen.reason,
+        span=fields.span or Spans.NEVER,
+        placement=fields.placement or Placement.PACK,
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape_controller.core.model import FieldError, Framework, Host, JobSpec
+from reshape_controller.core.model import FieldError, Framework, Host, JobSpec, Placement, Spans
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.launchers import LaunchError, parse_launch
@@ -35,6 +35,7 @@ def broken(
     yield from _sizes(fields)
     yield from _lengths(fields, bad, given)
     yield from _processes(fields)
+    yield from _span(fields)
     yield from _texts(fields)
     yield from _env(fields)
 
@@ -67,7 +68,7 @@ def missing_files(
 
 
 def check_against_hosts(spec: JobSpec, hosts: Iterable[Host]) -> tuple[FieldError, ...]:
-    """Problems of sizes that no known host has: a job's container is on one host.
+    """Problems of sizes that no known host has, or for a job that may span, no hosts together.
 
     A drained or silent host counts, because the job can wait for it. If no host is known, there is
     no problem.
@@ -75,6 +76,8 @@ def check_against_hosts(spec: JobSpec, hosts: Iterable[Host]) -> tuple[FieldErro
     known = tuple(hosts)
     if not known:
         return ()
+    if spec.span is not Spans.NEVER:
+        return tuple(_unplaced(spec, known))
     largest = max(known, key=lambda host: (len(host.gpus), host.id))
     most = len(largest.gpus)
     fitting = [size for size in spec.optional_gpus if size <= most]
@@ -90,6 +93,23 @@ def check_against_hosts(spec: JobSpec, hosts: Iterable[Host]) -> tuple[FieldErro
         for number, size in enumerate(spec.optional_gpus)
         if size > most
     )
+
+
+def _unplaced(spec: JobSpec, hosts: tuple[Host, ...]) -> Iterator[FieldError]:
+    """Yield the sizes for which hosts of one GPU type have too few GPUs for whole workers."""
+    for number, size in enumerate(spec.optional_gpus):
+        each = size // spec.workers
+        slots: dict[str, int] = {}
+        for host in hosts:
+            slots[host.gpu_type] = slots.get(host.gpu_type, 0) + len(host.gpus) // each
+        most = max(slots.values())
+        if most < spec.workers:
+            needs = f"{spec.workers} workers with {each} GPUs each, on one host each"
+            yield FieldError(
+                f"optional_gpus[{number}]",
+                f"{size} GPUs are {needs}, and the known hosts of one GPU type hold {most}",
+                "leave the size out, give more workers, or add hosts first",
+            )
 
 
 def _required(fields: RecordFields, bad: frozenset[str]) -> Iterator[FieldError]:
@@ -152,6 +172,22 @@ def _processes(fields: RecordFields) -> Iterator[FieldError]:
     except LaunchError as error:
         what, _, remedy = str(error).partition("; ")
         yield FieldError("command", f"{what}, and processes is per-gpu", remedy)
+
+
+def _span(fields: RecordFields) -> Iterator[FieldError]:
+    workers, span = fields.workers or 1, fields.span or Spans.NEVER
+    if span is not Spans.NEVER and workers < 2:
+        yield FieldError(
+            "span",
+            f"{span.value} places workers on several hosts, and workers is {workers}",
+            "give the number of workers, or leave span out",
+        )
+    if span is Spans.NEVER and fields.placement is Placement.SPREAD:
+        yield FieldError(
+            "placement",
+            "spread is for workers on several hosts, and span is never",
+            "write span: any, or leave placement out",
+        )
 
 
 def _lengths(

@@ -8,6 +8,16 @@ from reshape_controller.records.aliases import ALIASES
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.rules import LENGTHS
 
+CHOICES = {
+    "framework": "Framework",
+    "on_save_timeout": "OnSaveTimeout",
+    "placement": "Placement",
+    "processes": "Processes",
+    "reshape_if": "ReshapeIf",
+    "span": "Spans",
+}
+"""The class of each field with a choice of texts."""
+
 
 def record_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12). Of the rules over several fields it has that of lengths only."""
@@ -21,12 +31,8 @@ def record_schema() -> dict[str, Any]:
     shortcuts = properties["handover"]["properties"]
     for name in shortcuts:
         shortcuts[name] = _choice(shortcuts[name], resources["Shortcut"])
-    properties["framework"] = _choice(properties["framework"], resources["Framework"])
-    properties["on_save_timeout"] = _choice(
-        properties["on_save_timeout"], resources["OnSaveTimeout"]
-    )
-    properties["processes"] = _choice(properties["processes"], resources["Processes"])
-    properties["reshape_if"] = _choice(properties["reshape_if"], resources["ReshapeIf"])
+    for name, choices in CHOICES.items():
+        properties[name] = _choice(properties[name], resources[choices])
     for name, entry in properties.items():
         _tidy(entry)
         for inner in entry.get("properties", {}).values():

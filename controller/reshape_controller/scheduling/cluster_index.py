@@ -94,6 +94,12 @@ class RunningEntry:
     """By what part an iteration gets longer at the job's best smaller size; negative: unknown."""
     job_class: RunningClass | None = None
     """The class of the job; None if no plan may name it."""
+    parts: dict[int, int] | None = None
+    """Of a gang, its GPUs by the number of each usable host; None: all are on its host."""
+
+    def gpus_on(self, host: int) -> int:
+        """Return how many GPUs the job has on one of its hosts."""
+        return self.job.size if self.parts is None else self.parts[host]
 
     def end_from_now_ms(self, now_ms: int) -> int:
         """Return when the job will have left, in milliseconds from now."""
@@ -219,10 +225,15 @@ class RunningIndex:
         )
         self.by_job[job.id] = entry
         self._type_entry(job, estimate).jobs[job.id] = entry
-        if host >= 0:
+        if job.shares:
+            entry.parts = self._parts(job)
+            for part, gpus in entry.parts.items():
+                self.on_host[part][job.id] = entry
+                self.gpus_on_host[part] += gpus
+        elif host >= 0:
             self.on_host[host][job.id] = entry
             self.gpus_on_host[host] += job.size
-        if host >= 0 and self._can_reshape and not job.frozen:
+        if host >= 0 and self._can_reshape and not job.frozen and not job.shares:
             self._add_to_class(entry, estimate.trains)
         else:
             self._fixed[job.id] = entry
@@ -245,7 +256,11 @@ class RunningIndex:
             return
         job, job_class = entry.job, entry.job_class
         del self._types[job.spec.job_type].jobs[job_id]
-        if entry.host_number >= 0:
+        if entry.parts is not None:
+            for part, gpus in entry.parts.items():
+                del self.on_host[part][job_id]
+                self.gpus_on_host[part] -= gpus
+        elif entry.host_number >= 0:
             del self.on_host[entry.host_number][job_id]
             self.gpus_on_host[entry.host_number] -= job.size
         if job_class is not None:
@@ -267,6 +282,12 @@ class RunningIndex:
             del gpu_ends[at : at + job.size]
             self.gpu_count -= job.size
             self.gpu_ends_sum_ms -= job.size * end
+
+    def _parts(self, job: JobView) -> dict[int, int]:
+        """Return the GPUs of a gang on each of its usable hosts, by the host's number."""
+        each, numbers = job.size // job.spec.workers, self._numbering.numbers
+        usable = [share for share in job.shares if share.host in numbers]
+        return {numbers[share.host]: share.workers * each for share in usable}
 
     def update_types(self, predictor: Predictor, book: ProfileBook) -> None:
         """Predict again the jobs whose ends depend on what a new profile book says of their

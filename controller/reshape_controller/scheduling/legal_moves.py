@@ -94,7 +94,8 @@ def with_fixed_jobs(plan: Plan, running: Iterable[JobView]) -> Plan:
 
 
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
-    """Return the running jobs that may shrink, by host; every host has a list."""
+    """Return the running jobs that may shrink, by host; every host has a list. No policy shrinks a
+    gang yet."""
     by_host: dict[HostId, list[JobView]] = {host.id: [] for host in snapshot.hosts}
     if snapshot.mechanism is Mechanism.NONE:
         return by_host
@@ -103,6 +104,8 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
         sizes = job.sizes
         if job.frozen or not sizes or sizes[0] >= job.size or job.no_shrink_before_s > now_s:
             continue
+        if job.shares:
+            continue
         on_host = by_host.get(job.host) if job.host is not None else None
         if on_host is not None:
             on_host.append(job)
@@ -110,12 +113,14 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
 
 
 def growable(snapshot: Snapshot) -> list[JobView]:
-    """Return the running jobs that may get more GPUs."""
+    """Return the running jobs that may get more GPUs; no policy grows a gang yet."""
     if snapshot.mechanism is Mechanism.NONE:
         return []
     usable = {host.id: None for host in snapshot.hosts}
     return [
-        job for job in snapshot.running if job.growable and not job.frozen and job.host in usable
+        job
+        for job in snapshot.running
+        if job.growable and not job.frozen and job.host in usable and not job.shares
     ]
 
 
@@ -124,7 +129,7 @@ def pinned(snapshot: Snapshot) -> list[JobView]:
     may be unknown: a pinned job grows whatever the makespan is."""
     if snapshot.mechanism is Mechanism.NONE:
         return []
-    return [job for job in snapshot.running if job.pinned and not job.frozen]
+    return [job for job in snapshot.running if job.pinned and not job.frozen and not job.shares]
 
 
 def start(job: JobView, size: int, host: HostId, *shrinks: tuple[JobId, int]) -> tuple[Target, ...]:

@@ -69,7 +69,7 @@ class FreeTimes:
         if times is None:
             times = [0] * self._idle[host]
             for entry in self._running_index.on_host[host].values():
-                times += [entry.end_from_now_ms(self.now_ms)] * entry.job.size
+                times += [entry.end_from_now_ms(self.now_ms)] * entry.gpus_on(host)
             times.sort()
             self._of_host[host] = times
         return times

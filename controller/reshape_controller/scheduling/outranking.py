@@ -133,7 +133,7 @@ def _preemptible(
     by_host: dict[str, list[JobView]] = {}
     again_s = inf
     for job in jobs:
-        if job.fixed_because or job.loses or job.host is None:
+        if job.fixed_because or job.loses or job.host is None or job.shares:
             continue
         at_s = preemptible_at_s(job, by_equal=by_equal)
         if at_s > snapshot.now_s:

@@ -45,7 +45,7 @@ def ratio_start(
         host = by_id.get(job.host) if job.host is not None else None
         if host is None or host.idle + job.size < least or not may_give(job):
             continue
-        if not _may_be_preempted(snapshot, newcomer, job):
+        if job.shares or not _may_be_preempted(snapshot, newcomer, job):
             continue
         left_s = predictor.unchanged(job).total_s
         if left_s >= LEFT_RATIO_MIN * best_s:

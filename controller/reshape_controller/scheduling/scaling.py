@@ -68,6 +68,7 @@ def scale_up(snapshot: Snapshot) -> tuple[Target, ...]:
     idle = {host.id: host.idle for host in snapshot.hosts}
     kinds = {host.id: host.gpu_type for host in snapshot.hosts}
     turns = [job for job in snapshot.running if job.host in idle and not job.frozen]
+    turns = [job for job in turns if not job.shares]
     grown: dict[JobId, Target] = {}
     while turns:
         again = []

@@ -27,7 +27,7 @@ def growth(
     again_s = inf
     by_id = {host.id: host for host in idle}
     for job in jobs:
-        if job.fixed_because or not job.trains or job.pinned:
+        if job.fixed_because or not job.trains or job.pinned or job.shares:
             continue
         host = by_id.get(job.host) if job.host is not None else None
         sizes = (

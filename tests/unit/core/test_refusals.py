@@ -16,7 +16,16 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, ReshapeIf
+from reshape_controller.core.model import (
+    GpuId,
+    HostId,
+    JobId,
+    JobState,
+    Mechanism,
+    ReshapeIf,
+    Share,
+    Spans,
+)
 from reshape_controller.core.plan import Note, Plan, Preemption, Snapshot, Target
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.states import PreemptionReason
@@ -170,6 +179,19 @@ def shrinks_would_do() -> Case:
     return world, plan(("new", 2), ("a", 0), why=PRIORITY)
 
 
+def gang(
+    *shares: tuple[str, int],
+    span: Spans = Spans.ANY,
+) -> Case:
+    """``new`` with its two workers on hosts, half of its four GPUs for each worker."""
+    world = World().boot(4, hosts=2)
+    world.event(ev.HostAdded(HostId("other"), "P100", (GpuId("p0"), GpuId("p1"))))
+    world.submit("new", 4, workers=2, span=span)
+    named = shares or (("host-0", 1), ("host-1", 1))
+    placed = tuple(Share(HostId(host), workers) for host, workers in named)
+    return world, Plan((Target(JobId("new"), 4, placed[0].host, placed),), "test")
+
+
 TO_NEW = (("new", 4), ("a", 0))
 ENGINE: dict[str, Callable[[], Case]] = {
     "mechanism none: a plan must not reshape running jobs": shrinks_under_mechanism_none,
@@ -186,6 +208,17 @@ ENGINE: dict[str, Callable[[], Case]] = {
     "a: can run only on host-0, not on host-1": files_elsewhere,
     "a: its SideCar is unreachable": unreachable,
     "new: is initialised on host-0, not host-1": initialized,
+    "new: shares name host-0, host-0, and host is host-0": lambda: gang(
+        ("host-0", 1), ("host-0", 1)
+    ),
+    "new: shares place 3 of its 2 workers": lambda: gang(("host-0", 1), ("host-1", 2)),
+    "new: its span is never, so it cannot be on host-0 and host-1": lambda: gang(span=Spans.NEVER),
+    "new: its workers would have GPUs of types V100, P100": lambda: gang(
+        ("host-0", 1), ("other", 1)
+    ),
+    "new: its span is if-needed, and host-0 could hold all 4 GPUs": lambda: gang(
+        span=Spans.IF_NEEDED
+    ),
     "a: waits for its retry after a failure": waits_for_a_retry,
     "a: has 2 GPUs already": lambda: (two_running(), plan(("a", 2))),
     "a: is on host-0, new on host-1": donor_elsewhere,

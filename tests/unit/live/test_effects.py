@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.events import CancelRequested, Event, ReleaseVerified
-from reshape_controller.core.model import GpuId, JobId, Mechanism, Stage
+from reshape_controller.core.model import GpuId, JobId, JobSpec, Mechanism, Spans, Stage
 from reshape_controller.live.effects import WATCH_AGAIN_S, WATCH_EVERY_S, Effects, watch_pause_s
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_launcher.spec import Launcher, ReleaseCheck
+from tests.support.live_fakes import FakeLauncher
 from tests.support.world import World
 
 CHECK = CheckRelease(1, JobId("a"), 1, 2, (GpuId("gpu-0"),))
@@ -102,3 +104,19 @@ def test_a_container_that_ends_for_no_other_job_is_looked_at_every_second() -> N
     world.event(CancelRequested(JobId("a"), "ann"))
     assert world.job("a").stage is Stage.ENDING
     assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
+
+
+def test_a_record_that_may_span_is_refused_because_no_launcher_places_a_gang() -> None:
+    effects = Effects(
+        cast(Launcher, FakeLauncher()),
+        SidecarHub(lambda event: None, lambda: 0.0, lambda: 0.0),
+        Tokens(b"secret"),
+        LaunchSettings("http://127.0.0.1:1", Path("work")),
+        lambda event: None,
+    )
+    spec = JobSpec("a", ("x",), (2,), workers=2)
+    assert effects.refusals(spec) == ()
+    (error,) = effects.refusals(replace(spec, span=Spans.ANY))
+    assert error.path == "span"
+    assert "any places workers on several hosts, and no launcher can yet" in error.message
+    assert "leave span out" in error.hint

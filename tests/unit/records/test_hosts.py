@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshape_controller.core.model import GpuId, Host, HostId, JobSpec
+from reshape_controller.core.model import GpuId, Host, HostId, JobSpec, Spans
 from reshape_controller.records import check_against_hosts
 
 
@@ -40,3 +40,12 @@ def test_a_fitting_host_that_is_drained_or_silent_is_waited_for() -> None:
 
 def test_gpus_of_several_hosts_do_not_add_up() -> None:
     assert len(check_against_hosts(job(4), [host("one", 2), host("two", 2)])) == 1
+
+
+def test_a_job_that_may_span_needs_room_for_whole_workers_on_hosts_of_one_type() -> None:
+    spec = JobSpec("a", ("x",), (4, 8, 12), workers=2, span=Spans.ANY)
+    (error,) = check_against_hosts(spec, [host("one", 4), host("two", 4), host("small", 2)])
+    assert error.path == "optional_gpus[2]"
+    assert "12 GPUs are 2 workers with 6 GPUs each" in error.message
+    assert "the known hosts of one GPU type hold 0" in error.message
+    assert "give more workers" in error.hint

@@ -68,6 +68,8 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "framework": "pytorch",
             "global_batch": 64,
             "workers": 1,
+            "span": "never",
+            "placement": "pack",
             "processes": "per-gpu",
             "code": "/code",
             "dataset": "/data",
@@ -191,6 +193,9 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"max_wait_s": float("inf")}, "max_wait_s", "not a finite number", ""),
         ({"on_save_timeout": "wait"}, "on_save_timeout", "must be one of 'refuse', 'kill'", ""),
         ({"reshape_if": "never"}, "reshape_if", "one of 'exact', 'steps-only', 'any'", ""),
+        ({"span": "always"}, "span", "must be one of 'never', 'if-needed', 'any'", ""),
+        ({"span": "any"}, "span", "on several hosts, and workers is 1", "number of workers"),
+        ({"placement": "spread"}, "placement", "and span is never", "write span: any"),
         ({"processes": "two"}, "processes", "must be one of 'one', 'per-gpu'", ""),
         ({"processes": "per-gpu"}, "processes", "this record's is keras", "framework: pytorch"),
         (

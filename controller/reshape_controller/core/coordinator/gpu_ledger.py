@@ -54,12 +54,14 @@ def release(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], generation:
 
 
 def check(tx: Transaction, gpus: tuple[Gpu, ...]) -> None:
-    """Command a check of the releases of ``gpus``, one command for each attempt and generation."""
-    groups: dict[tuple[JobId, int, int], list[GpuId]] = {}
+    """Command a check of the releases of ``gpus``, one command for each attempt, generation
+    and host."""
+    groups: dict[tuple[JobId, int, int, HostId], list[GpuId]] = {}
     for gpu in gpus:
         if gpu.owner is not None:
-            groups.setdefault((gpu.owner, gpu.attempt, gpu.generation), []).append(gpu.id)
-    for (job, attempt, generation), ids in groups.items():
+            key = (gpu.owner, gpu.attempt, gpu.generation, gpu.host)
+            groups.setdefault(key, []).append(gpu.id)
+    for (job, attempt, generation, _), ids in groups.items():
         tx.commands.append(CheckRelease(tx.state.epoch, job, attempt, generation, tuple(ids)))
 
 

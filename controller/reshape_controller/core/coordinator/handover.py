@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core import attempts, preemption, starts
+from reshape_controller.core import attempts, gang, preemption, starts
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort, imports, preparation
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
@@ -55,21 +55,42 @@ def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -
     newcomer, donor = tx.state.jobs[newcomer_id], tx.state.jobs[donor_id]
     assert newcomer.hand_over is not None
     promised = tuple(g for g in donor.gpus if tx.state.gpus[g].promised_to == newcomer_id)
-    idle = tx.state.idle_gpus(host)
-    if donor.host != host or len(idle) < len(promised):
+    if not donor.is_on(host):
         return
-    instead = idle[: len(promised)]
+    instead = _idle_instead(tx, promised)
+    if instead is None:
+        return
     gpu_ledger.promise(tx, promised, None)
     gpu_ledger.reserve(tx, instead, newcomer_id)
     tx.update(donor_id, donation=None)
     preparation.give_up(tx, donor_id)
     gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
+    gpus = gang.by_worker(tx.state.gpus, gpus, _hosts(tx, newcomer.hand_over.gpus))
     donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
     hand_over = replace(newcomer.hand_over, gpus=gpus, donors=donors)
     newcomer = tx.update(newcomer_id, hand_over=hand_over)
     if newcomer.prepare is not None:
         preparation.begin(tx, newcomer_id, gpus)
     tx.note(newcomer, "replanned", f"takes idle GPUs instead; {donor.spec.name} keeps its GPUs")
+
+
+def _idle_instead(tx: Transaction, promised: tuple[GpuId, ...]) -> tuple[GpuId, ...] | None:
+    """Return as many idle GPUs of the same hosts as are promised; None if there are too few."""
+    on: dict[HostId, int] = {}
+    for gpu in promised:
+        on[tx.state.gpus[gpu].host] = on.get(tx.state.gpus[gpu].host, 0) + 1
+    instead: tuple[GpuId, ...] = ()
+    for host, count in on.items():
+        idle = tx.state.idle_gpus(host)
+        if len(idle) < count:
+            return None
+        instead += idle[:count]
+    return instead
+
+
+def _hosts(tx: Transaction, gpus: tuple[GpuId, ...]) -> tuple[HostId, ...]:
+    """Return the host of each GPU."""
+    return tuple([tx.state.gpus[gpu].host for gpu in gpus])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +103,16 @@ class DonorShare:
 
 
 def begin(
-    tx: Transaction, job_id: JobId, idle: tuple[GpuId, ...], donors: tuple[DonorShare, ...]
+    tx: Transaction,
+    job_id: JobId,
+    idle: tuple[GpuId, ...],
+    donors: tuple[DonorShare, ...],
+    hosts: tuple[HostId, ...],
 ) -> None:
-    """Begin a hand-over of ``idle`` GPUs, and of some of each donor's, to a newcomer. The donors
-    train on, and are not asked yet (R2)."""
+    """Begin a hand-over of ``idle`` GPUs, and of some of each donor's, to a newcomer on ``hosts``.
+    The donors train on, and are not asked yet (R2)."""
     gpu_ledger.reserve(tx, idle, job_id)
-    gpus = idle + _promise(tx, job_id, donors)
+    gpus = gang.by_worker(tx.state.gpus, idle + _promise(tx, job_id, donors), hosts)
     hand_over = HandOver(gpus, tuple(share.donor for share in donors))
     if tx.limits.service_rules:
         tx.update(job_id, runs_since_s=tx.now_s)
@@ -124,21 +149,22 @@ def _promise(tx: Transaction, job_id: JobId, donors: tuple[DonorShare, ...]) -> 
 def grow(
     tx: Transaction,
     job_id: JobId,
+    keeps: tuple[GpuId, ...],
     idle: tuple[GpuId, ...],
-    host: HostId,
+    hosts: tuple[HostId, ...],
     donors: tuple[DonorShare, ...] = (),
 ) -> None:
-    """Reshape a running job up: it gets idle GPUs, and some of each donor's, beside its own, or
-    moves to another host. With donors, or if its successor can be prepared, it trains on until
-    every GPU is reserved for it and the successor is prepared."""
+    """Reshape a running job up: it gets idle GPUs, and some of each donor's, beside those of its
+    own that it ``keeps``, or moves to other ``hosts``. With donors, or if its successor can be
+    prepared, it trains on until every GPU is reserved for it and the successor is prepared."""
     gpu_ledger.reserve(tx, idle, job_id)
     job = tx.state.jobs[job_id]
-    after = (job.gpus if host == job.host else ()) + idle
-    prepares = host == job.host and preparation.can_begin(tx, job)
+    after = gang.by_worker(tx.state.gpus, keeps + idle, hosts)
+    prepares = hosts == job.all_hosts and preparation.can_begin(tx, job)
     if not donors and not prepares:
         _ask_to_grow(tx, job_id, after)
         return
-    after += _promise(tx, job_id, donors)
+    after = gang.by_worker(tx.state.gpus, after + _promise(tx, job_id, donors), hosts)
     hand_over = HandOver(after, tuple(share.donor for share in donors), size_before=len(job.gpus))
     job = tx.update(job_id, hand_over=hand_over)
     tx.note(job, "planned", _what_was_planned(idle, hand_over, _coming(job, hand_over)))
@@ -150,12 +176,18 @@ def grow(
 def _ask_to_grow(tx: Transaction, job_id: JobId, after: tuple[GpuId, ...]) -> None:
     """Ask a training job to go on with ``after``, which are its own or reserved for it."""
     job = tx.state.jobs[job_id]
-    same_host = tx.state.gpus[after[-1]].host == job.host
-    if same_host and tx.state.mechanism is Mechanism.SIDECAR:
+    if _stays(tx, job, after) and tx.state.mechanism is Mechanism.SIDECAR:
         _request(tx, job_id, Change(ChangeKind.GROW, len(job.gpus), after, None, tx.now_s))
         return
     tx.update(job_id, hand_over=HandOver(after, size_before=len(job.gpus)))
     _request(tx, job_id, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, tx.now_s))
+
+
+def _stays(tx: Transaction, job: Job, after: tuple[GpuId, ...]) -> bool:
+    """Whether every worker of the job is on its host with ``after`` too."""
+    if tx.state.gpus[after[0]].host != job.host:
+        return False
+    return gang.hosts_by_worker(tx.state.gpus, after, job.spec.workers) == job.hosts
 
 
 def shrink(tx: Transaction, job_id: JobId, keeps: tuple[GpuId, ...]) -> None:
@@ -184,11 +216,13 @@ def advance(tx: Transaction, job_id: JobId) -> None:
     early = tx.state.mechanism is Mechanism.SIDECAR
     held = gpu_ledger.is_reserved_for(tx, job.id, hand_over.gpus)
     if job.stage is Stage.NONE and (held or early):
-        host = tx.state.hosts[tx.state.gpus[hand_over.gpus[0]].host]
-        if host.no_option:
-            handover_abort.abort(tx, job_id, host.no_option)
+        closed = _no_option(tx, hand_over.gpus)
+        if closed:
+            handover_abort.abort(tx, job_id, closed)
         else:
-            attempts.launch(tx, job_id, host.id)
+            gpus_of = tx.state.gpus
+            hosts = gang.hosts_by_worker(gpus_of, hand_over.gpus, job.spec.workers)
+            attempts.launch(tx, job_id, gpus_of[hand_over.gpus[0]].host, hosts)
     elif _may_ask_donors(tx, job, hand_over, early):
         _ask_or_spare_donors(tx, job_id, hand_over)
     elif job.stage is Stage.READY and held and not tx.state.observing:
@@ -321,17 +355,25 @@ def _grow_if_held(tx: Transaction, job: Job, hand_over: HandOver) -> None:
 def _why_not_grow(tx: Transaction, job: Job, hand_over: HandOver) -> str:
     """Return why a receiver that trains must not be asked to grow; empty if it may be, or if it
     does not train."""
-    host = tx.state.hosts[tx.state.gpus[hand_over.gpus[-1]].host]
     if job.stage is not Stage.TRAINING:
         return ""
     if not job.reachable:
         return "its SideCar is unreachable"
     if job.fixed_because:
         return job.fixed_because
-    if host.no_option:
-        return host.no_option
+    closed = _no_option(tx, hand_over.gpus)
+    if closed:
+        return closed
     if len(hand_over.gpus) not in job.sizes:
         return f"{len(hand_over.gpus)} is no longer one of its GPU counts"
+    return ""
+
+
+def _no_option(tx: Transaction, gpus: tuple[GpuId, ...]) -> str:
+    """Return why no plan may place a job on the hosts of these GPUs; empty if it may."""
+    for host in dict.fromkeys(_hosts(tx, gpus)):
+        if tx.state.hosts[host].no_option:
+            return tx.state.hosts[host].no_option
     return ""
 
 

@@ -7,7 +7,7 @@ Never: takes a GPU from a process without evidence.
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts
+from reshape_controller.core import attempts, gang
 from reshape_controller.core.coordinator import gpu_ledger, preparation
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
@@ -108,7 +108,8 @@ def leave(tx: Transaction, job_id: JobId) -> Job:
     if donor.change is not None and donor.change.kind is ChangeKind.GROW:
         more = _reserved(tx, donor)
         gpu_ledger.use(tx, more, job_id)
-        tx.update(job_id, gpus=donor.gpus + more)
+        gpus = gang.by_worker(tx.state.gpus, donor.gpus + more, donor.all_hosts)
+        tx.update(job_id, gpus=gpus)
     elif donor.change is not None:
         _drop_own_hand_over(tx, job_id)
     return tx.update(job_id, donation=None, prepare=None, change=None)
@@ -152,6 +153,7 @@ def _take_where_it_trains(
     job = tx.state.jobs[job_id]
     may = job.gpus + _reserved(tx, job)
     gpus = tuple(gpu for gpu in may if gpu in devices)
+    gpus = gang.by_worker(tx.state.gpus, gpus, job.all_hosts)
     if not change.withdrawn or set(gpus) == set(job.gpus) or len(gpus) not in job.sizes:
         return
     given = tuple(gpu for gpu in job.gpus if gpu not in gpus)
