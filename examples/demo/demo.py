@@ -13,6 +13,7 @@ promises did not hold, or when the machine was too slow for the paced steps.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -100,9 +101,19 @@ def main() -> int:
     console.print(f"\npicture: {_png(pictures)}", soft_wrap=True)
     console.print(f"all {len(pictures)} pictures, as .svg and .png: {options.out / 'figures'}")
     console.print(f"every figure: {options.out / 'summary.json'}; logs and checkpoints beside it")
+    if any(options.out.glob("**/home/store.sqlite")):  # a store on a server stays there
+        console.print(f"[bold]open the page of this result[/bold]: {_show_command(options.out)}")
     if not summary["valid"]:
         console.print(f"[bold]invalid[/bold]: {LATE_REMEDY}", soft_wrap=True)
     return 0 if summary["valid"] and is_kept(summary) else 1
+
+
+def _show_command(out: Path) -> str:
+    """The command that opens the page of the runs in ``out``."""
+    command = Path(sys.executable).with_name("reshape")
+    with contextlib.suppress(ValueError):
+        command = command.relative_to(Path.cwd())
+    return f"{command} show {out}"
 
 
 def _png(pictures: list[Path]) -> Path:

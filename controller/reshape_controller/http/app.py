@@ -235,6 +235,12 @@ class Server:
         )
         self._socket = listening
 
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        found: int = self._socket.getsockname()[1]
+        return found
+
     def start(self) -> None:
         """Accept connections; to be called inside a running event loop."""
         self._server.add_sockets([self._socket])

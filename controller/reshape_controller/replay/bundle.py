@@ -16,6 +16,7 @@ from pathlib import Path
 
 from reshape_controller.core.explanation import explain_json
 from reshape_controller.core.model import JobId
+from reshape_controller.core.record import LogRecord
 from reshape_controller.replay import figures, row_files
 from reshape_controller.replay.figure_styles import labels_in_figures
 from reshape_controller.replay.paper import WORKLOADS
@@ -34,7 +35,7 @@ FILES = (
     *("sensitivity.json", "sensitivity.md"),
 )
 """Names of the files that the commands write beside the folders."""
-OF_FIRST_SEED = ("events", "decisions", "course")
+OF_FIRST_SEED = ("events", "decisions", "course", "log")
 
 
 def versions() -> dict[str, str]:
@@ -100,7 +101,7 @@ def write(
     shown: dict[str, Result] = {}
     for chosen in contenders:
         result = replay(scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True)
-        _write_course(folder, chosen.label, result)
+        write_course(folder, chosen.label, result)
         events += row_files.event_rows(chosen.label, result)
         if chosen.label in labels:
             shown[chosen.label] = result
@@ -147,8 +148,17 @@ def completion_times(runs: Sequence[Run]) -> dict[str, list[float]]:
     return found
 
 
-def _write_course(folder: Path, label: str, result: Result) -> None:
-    """Write events, decisions in the form of ``explain``, and the course of the queue."""
+def _records(label: str, result: Result) -> list[LogRecord]:
+    """Return the replay as a daemon's log has it, but for the digests."""
+    return [
+        LogRecord(seq, 1, "replay", label, one.at_s, one.events, one.plans, one.commands, "")
+        for seq, one in enumerate(result.rounds, 1)
+    ]
+
+
+def write_course(folder: Path, label: str, result: Result) -> None:
+    """Write events, decisions in the form of ``explain``, the course of the queue, and the log,
+    which ``reshape show`` opens."""
     names = {JobId(str(job.job)): str(job.job) for job in result.jobs}
     texts = (
         [codec.dumps(entry) for entry in result.events],
@@ -157,6 +167,7 @@ def _write_course(folder: Path, label: str, result: Result) -> None:
             for one in result.decisions
         ],
         [codec.dumps(moment) for moment in result.course],
+        [codec.dumps(record) for record in _records(label, result)],
     )
     for kind, lines in zip(OF_FIRST_SEED, texts, strict=True):
         path = folder / kind / f"{label}-{result.seed}.jsonl"

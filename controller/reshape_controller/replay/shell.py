@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
+from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import Limits
@@ -77,6 +78,16 @@ class PolicyDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class PastRound:
+    """A round of a replay: all that a record of a log has of it."""
+
+    at_s: float
+    events: tuple[ev.Event, ...]
+    plans: tuple[Plan, ...]
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The result of a replay."""
 
@@ -90,6 +101,8 @@ class Result:
     """The history. Like course and decisions it is empty unless ``keep`` was set."""
     course: tuple[Moment, ...] = ()
     decisions: tuple[PolicyDecision, ...] = ()
+    rounds: tuple[PastRound, ...] = ()
+    """All rounds; empty unless ``keep`` was set."""
     length_errors: tuple[float, ...] = ()
     """Predicted / true length - 1, for each curve that reaches its running job's target."""
     pending: tuple[tuple[float, int], ...] = ()
@@ -156,6 +169,7 @@ class Shell:
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
         self.history: list[HistoryEntry] = []
         self.decisions: list[PolicyDecision] = []
+        self.rounds: list[PastRound] = []
         self.length_errors: list[float] = []
         self.pending: list[tuple[float, int]] = []
         self.count = 0
@@ -194,6 +208,7 @@ class Shell:
             self.history += done.history
             plans = (plan for plan in done.plans if plan.targets or plan.options)
             self.decisions += (PolicyDecision(now_s, plan) for plan in plans)
+            self.rounds.append(PastRound(now_s, tuple(events), done.plans, done.commands))
         submitted = False
         for event in events:
             if isinstance(event, ev.JobSubmitted):
@@ -235,6 +250,7 @@ class Shell:
             events=tuple(self.history),
             course=tuple(self.account.course),
             decisions=tuple(self.decisions),
+            rounds=tuple(self.rounds),
             length_errors=tuple(self.length_errors),
             pending=tuple(self.pending),
             engine_events=self.count,

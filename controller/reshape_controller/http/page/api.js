@@ -4,6 +4,7 @@
 const ROOT = new URL("../", import.meta.url).pathname;
 
 let csrf = "";
+let bearer = sessionStorage.getItem("token") || "";
 let skewS = 0;
 let ended = () => {};
 
@@ -27,6 +28,12 @@ export function onSessionEnd(then) {
   ended = then;
 }
 
+/** Use a token of `reshape show`, which has no cookies; this tab remembers it. */
+export function useToken(token) {
+  bearer = token;
+  sessionStorage.setItem("token", token);
+}
+
 /** By how much the daemon's clock is ahead of this browser's, in seconds. */
 export function clockSkewS() {
   return skewS;
@@ -42,6 +49,7 @@ export function url(path, query = {}) {
 async function ask(method, path, { query, body, signal } = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (bearer) headers.Authorization = `Bearer ${bearer}`;
   if (method !== "GET" && csrf) headers["X-Reshape-CSRF"] = csrf;
   let answer;
   try {

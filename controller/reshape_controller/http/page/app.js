@@ -1,7 +1,7 @@
 // The page: session, navigation between its views, theme, and keys.
 
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
-import { logIn, logOut, onSessionEnd, session } from "./api.js";
+import { logIn, logOut, onSessionEnd, session, useToken } from "./api.js";
 import { Gantt } from "./gantt.js";
 import { Hosts } from "./hosts.js";
 import { Job } from "./job.js";
@@ -94,8 +94,10 @@ function App() {
   const [problem, setProblem] = useState("");
   useEffect(() => {
     onSessionEnd(() => setWho(null));
-    const link = new URLSearchParams(location.hash.replace(/^#\/?/, "")).get("link");
-    if (link) history.replaceState(null, "", location.pathname);
+    const given = new URLSearchParams(location.hash.replace(/^#\/?\??/, ""));
+    const link = given.get("link");
+    if (given.has("token")) useToken(given.get("token"));
+    if (link || given.has("token")) history.replaceState(null, "", location.pathname);
     const begin = () => (link ? logIn({ link }).catch(session) : session()).then(setWho, (error) => {
       setProblem(error.message);
       setTimeout(() => session().then((found) => { setProblem(""); setWho(found); }, () => {}), 3000);

@@ -10,6 +10,7 @@ import { clock, count, nowS, span as spanText, stateText } from "./text.js";
 const ZOOMS = [["3600", "1 h"], ["21600", "6 h"], ["86400", "1 d"], ["604800", "7 d"], ["all", "all"]];
 const SPANS_MAX = 3000;
 const REDRAW_MS = 1000;
+const ROWS_MAX = 30;
 const PHASES = [
   ["training", "trains (full colour)"], ["starting", "starts"], ["saving", "saves"], ["stopping", "stops"],
   ["releasing", "is verified empty"], ["reserved", "reserved"],
@@ -146,9 +147,14 @@ const JOBS = [
 ];
 
 function JobTable({ timeline }) {
-  const rows = timeline.jobs.filter((job) => job.spans.some((span) => span.size > 0)).reverse().slice(0, 60);
-  return html`<section><h2>Jobs in this time</h2><${Table} label="Jobs in this time" columns=${JOBS} rows=${rows}
+  const found = timeline.jobs.filter((job) => job.spans.some((span) => span.size > 0)).reverse();
+  const rows = found.slice(0, ROWS_MAX);
+  return html`<section><h2>Jobs in this time <small>${newest(rows, found)}</small></h2><${Table} label="Jobs in this time" columns=${JOBS} rows=${rows}
     keyOf=${(job) => job.id} empty="No job held a GPU." /></section>`;
+}
+
+function newest(rows, found) {
+  return rows.length < found.length ? `newest ${rows.length} of ${found.length}` : "";
 }
 
 const RESHAPES = [
@@ -158,7 +164,7 @@ const RESHAPES = [
 ];
 
 function Reshapes({ found }) {
-  const rows = [...found].sort((a, b) => b.at - a.at).slice(0, 60);
-  return html`<section><h2>Reshapes <small>${rows.length < found.length ? `newest ${rows.length} of ${found.length}` : ""}</small></h2>
+  const rows = [...found].sort((a, b) => b.at - a.at).slice(0, ROWS_MAX);
+  return html`<section><h2>Reshapes <small>${newest(rows, found)}</small></h2>
     <${Table} label="Reshapes" columns=${RESHAPES} rows=${rows} empty="No job was reshaped in this time." /></section>`;
 }

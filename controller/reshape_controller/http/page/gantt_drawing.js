@@ -2,6 +2,7 @@
 // daemon, or keeps anything.
 
 import { markOf } from "./job_colours.js";
+import { isReplayTime, sinceBegin } from "./text.js";
 
 export const LABEL_PX = 86;
 const HEAD_PX = 20;
@@ -54,7 +55,7 @@ export function scaleOf(fromS, toS, width) {
 export function ticks(scale) {
   const least = (scale.toS - scale.fromS) * (90 / Math.max(90, scale.width - LABEL_PX));
   const step = STEPS_S.find((each) => each >= least) || 604800;
-  const zone = -new Date(scale.fromS * 1000).getTimezoneOffset() * 60;
+  const zone = isReplayTime(scale.fromS) ? 0 : -new Date(scale.fromS * 1000).getTimezoneOffset() * 60;
   const found = [];
   for (let at = Math.ceil((scale.fromS + zone) / step) * step - zone; at <= scale.toS; at += step) found.push(at);
   return { found, step };
@@ -138,6 +139,7 @@ function drawAxis(context, layout, scale, look) {
 }
 
 function tickText(at, step) {
+  if (isReplayTime(at)) return sinceBegin(at);
   const date = new Date(at * 1000);
   if (step >= 86400) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
   const with_s = step < 60 ? { second: "2-digit" } : {};

@@ -58,7 +58,7 @@ function Head({ job }) {
     ["Started", job.started_at_s !== null ? clock(job.started_at_s) : job.predicted_start_at_s !== null ? `predicted ${fromNow(job.predicted_start_at_s)}` : "–"],
     [ended ? "Ended" : "Ends", ended ? `${clock(job.finished_at_s)}, after ${span(job.finished_at_s - job.submitted_at_s)}`
       : job.predicted_end_at_s !== null ? `predicted ${fromNow(job.predicted_end_at_s)}, at ${clock(job.predicted_end_at_s)}` : "not known"],
-    ["User", html`<bdi>${job.user}</bdi>`],
+    job.user && ["User", html`<bdi>${job.user}</bdi>`],
   ].filter(Boolean);
   const why = [job.reason, job.not_larger && `Not larger: ${job.not_larger}`, job.fixed_because && `Not reshaped: ${job.fixed_because}`,
     job.exception && `${job.exception}: ${job.exception_message ?? ""}`, job.error, !job.reachable && "Its SideCar is silent; training goes on."];

@@ -21,10 +21,12 @@ function effect(job, decision) {
   return target ? `on ${count(target.gpus, "GPU")} of ${target.host}` : decision.reason_code;
 }
 
+const WHOLE = "whole reshape";
 const PARTS_OF_START = new Set(["import", "build", "restore", "position", "first step"]);
 
 function total(costs) {
-  const whole = costs.filter((cost) => !PARTS_OF_START.has(cost.phase));
+  const sums = costs.filter((cost) => cost.phase === WHOLE);
+  const whole = sums.length ? sums : costs.filter((cost) => !PARTS_OF_START.has(cost.phase));
   const measured = whole.reduce((sum, cost) => sum + cost.measured_s, 0);
   const known = whole.every((cost) => cost.predicted_s !== null);
   const predicted = whole.reduce((sum, cost) => sum + (cost.predicted_s || 0), 0);

@@ -24,9 +24,23 @@ function join(s, large, largeName, small, smallName) {
   return `${Math.floor(s / large)} ${largeName}${rest ? ` ${rest} ${smallName}` : ""}`;
 }
 
+const REPLAY_BEFORE_S = 1e8;
+
+/** Whether a time is one of a replay, which counts from its begin. */
+export function isReplayTime(at) {
+  return at < REPLAY_BEFORE_S;
+}
+
+/** Hours, minutes and seconds since the begin of a replay. */
+export function sinceBegin(at) {
+  const two = (number) => String(Math.floor(number)).padStart(2, "0");
+  return `${Math.floor(at / 3600)}:${two((at % 3600) / 60)}:${two(at % 60)}`;
+}
+
 /** A time of day, with its date if that is another day than today. */
 export function clock(at) {
   if (at === null || at === undefined) return "–";
+  if (isReplayTime(at)) return sinceBegin(at);
   const date = new Date(at * 1000);
   const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
   const today = new Date(nowS() * 1000).toDateString() === date.toDateString();

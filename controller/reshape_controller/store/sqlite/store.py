@@ -52,8 +52,11 @@ _REMEDIES = {
 class SqliteStore:
     """``protocol.Store`` on the file ``path``, which is created if it is missing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        """``durable``: whether a commit survives a power cut; False only for a copy that can be
+        made again."""
         self.path = path.absolute()
+        self._durable = durable
         self._lock = lock.ProcessLock(self.path)
         self._thread: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
@@ -189,6 +192,8 @@ class SqliteStore:
             file.create(self.path)
         self._connection = file.connect(self.path)
         file.upgrade(self._connection)
+        if not self._durable:
+            self._connection.execute("PRAGMA synchronous=OFF")
         self._file = self._identity()
 
     def _close(self) -> None:
