@@ -17,7 +17,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-workers bench-replay bench-kubernetes bench-handover gpu gpu-bundle clean
+.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-workers bench-replay bench-kubernetes bench-handover gpu gpu-bundle clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -42,7 +42,7 @@ demo:  ## Replay the case study while the rest installs, then run it: two Tensor
 
 test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB, FerretDB or Kubernetes
 	$(MAKE) check
-	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not ferretdb and not kubernetes and not kueue"
+	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not ferretdb and not kubernetes and not kueue and not page"
 
 check: setup  ## Format, lint, types, import contracts and commit subjects
 	$(BIN)/ruff format --check .
@@ -66,6 +66,14 @@ test-pytorch: setup $(TORCH)/.ready  ## The tests that start real PyTorch proces
 $(TORCH)/.ready: requirements-pytorch.lock .ci/environment.py
 	$(PYTHON) .ci/environment.py requirements-pytorch.lock $(TORCH) --no-cache-dir --no-deps
 	@touch $@
+
+# Debian's Chromium: its driver is pinned in requirements.lock. Anyone but root gets the remedy from the tests.
+test-page: setup  ## The page in a real browser (Chromium; root installs it if it is missing)
+	@[ -x /usr/bin/chromium ] || [ "$$(id -u)" != 0 ] || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null)
+	$(PYTEST) -m "page$(AND_GATE)" tests/page
+
+vendor: setup  ## Fetch the page's library, and that of its tests, from npm again and compare the hashes
+	$(BIN)/python -m tests.support.vendored
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m "mongo$(AND_GATE)"

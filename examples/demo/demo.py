@@ -101,7 +101,7 @@ def main() -> int:
     console.print(f"\npicture: {_png(pictures)}", soft_wrap=True)
     console.print(f"all {len(pictures)} pictures, as .svg and .png: {options.out / 'figures'}")
     console.print(f"every figure: {options.out / 'summary.json'}; logs and checkpoints beside it")
-    if any(options.out.glob("**/home/store.sqlite")):  # a store on a server stays there
+    if any(options.out.glob("**/store.sqlite")):  # a store on a server stays there
         console.print(f"[bold]open the page of this result[/bold]: {_show_command(options.out)}")
     if not summary["valid"]:
         console.print(f"[bold]invalid[/bold]: {LATE_REMEDY}", soft_wrap=True)

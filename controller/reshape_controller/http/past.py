@@ -25,7 +25,14 @@ from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store
 
-LEFT_OUT = (r"/v1/events", r"/v1/session", r"/v1/state", r"/metrics", r"/readyz")
+LEFT_OUT = (
+    r"/v1/events",
+    r"/v1/session",
+    r"/v1/session/links",
+    r"/v1/state",
+    r"/metrics",
+    r"/readyz",
+)
 """Paths that need a daemon."""
 
 

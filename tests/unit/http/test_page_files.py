@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from pathlib import Path
 
+import pytest
+
 from reshape_controller.http.page_files import FOLDER, page_files
 from tests.support.http_bed import Api, run
-
-VENDOR = FOLDER / "vendor"
+from tests.support.vendored import TABLES, differing, entries
 
 
 def test_the_root_leads_to_the_page_which_needs_no_token(tmp_path: Path) -> None:
@@ -57,13 +56,11 @@ def test_no_file_outside_of_the_page_is_served(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_the_vendored_files_are_those_that_their_table_names() -> None:
-    table = json.loads((VENDOR / "vendor.json").read_text())
-    for entry in table:
-        content = (VENDOR / entry["file"]).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == entry["sha256"], entry["file"]
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.parts[-4])
+def test_the_vendored_files_are_those_that_their_table_names(table: Path) -> None:
+    assert differing(table) == []
+    for entry in entries(table):
         assert all(entry[key] for key in ("package", "version", "path", "licence"))
-    assert {entry["file"] for entry in table} == {path.name for path in VENDOR.glob("*.js")}
 
 
 def test_the_page_needs_no_inline_script_or_style_and_writes_no_markup() -> None:
