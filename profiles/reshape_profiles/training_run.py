@@ -26,6 +26,7 @@ from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 from reshape_sidecar.contract import ENV_GENERATION, HookReport
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
+from reshape_sidecar.wire import Processes
 
 SOCKET = "s"
 """Name of the socket; short, because a temporary folder may have a long path."""
@@ -67,6 +68,8 @@ class Script:
     length_steps: int | None = None
     """Step at which training ends; None: as the script says."""
     seed: int | None = None
+    processes: Processes = Processes.ONE
+    """As in a job record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,7 @@ def _spec(script: Script, folder: Path, code: Path) -> AttemptSpec:
         device_truth=None if script.device_truth is None else str(script.device_truth),
         job_type=script.job_type,
         python=sys.executable,
+        processes=script.processes,
     )
 
 

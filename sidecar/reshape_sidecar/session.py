@@ -223,6 +223,10 @@ class Session:
         if self._ranks is not None:
             self._ranks.check_joined()
 
+    def record_weights(self, measure: Callable[[], float]) -> None:
+        """Record ``measure()`` with each step of a run that ``reshape verify`` compares."""
+        self._recording.weights = measure
+
     def set_verdict(self, verdict: Verdict) -> None:
         """Report whether a reshape changes the numbers of training."""
         self._reporter.set_verdict(verdict)

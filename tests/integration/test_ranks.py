@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,16 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints
-from reshape_sidecar.init import look, processes
 from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.ranks.page import Page
 from reshape_sidecar.ranks.run import Group
 from reshape_sidecar.wire import EXIT_SAVED
+from tests.support.rank_runs import WAIT_S, RankRun
 
-ROOT = Path(__file__).parents[2]
-RUN = ROOT / "sidecar" / "reshape_sidecar" / "ranks" / "run.py"
-WAIT_S = 60.0
 JOINED = """
 import os, sys, time, types
 from pathlib import Path
@@ -70,61 +64,18 @@ ProgressReporter.phase = phase
 """
 
 
-class Start:
-    """A group of ranks of one program, started as init does."""
+class Start(RankRun):
+    """A group of ranks of one program."""
 
     def __init__(self, folder: Path, program: str, *arguments: str, ranks: int = 3) -> None:
-        self.folder = folder
         (folder / "train.py").write_text(program)
-        (folder / "checkpoints").mkdir(exist_ok=True)
-        self.log = folder / "log"
-        env = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "sidecar"),
-            "RESHAPE_JOB": "a",
-            "RESHAPE_ATTEMPT": "1",
-            "RESHAPE_GENERATION": "1",
-            "RESHAPE_DEVICES": ",".join(f"gpu-{n}" for n in range(ranks)),
-            "RESHAPE_CHECKPOINTS": str(folder / "checkpoints"),
-            "RESHAPE_KEEP_RUNNING": str(folder / "keep-running"),
-            "RESHAPE_SOCKET": str(folder / "run" / "agent.sock"),
-            "TMPDIR": str(folder),
-        }
-        command = [sys.executable, "-I", str(RUN), sys.executable, "train.py", *arguments]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log)
-
-    @property
-    def text(self) -> str:
-        return self.log.read_text()
-
-    def prints(self, pattern: str) -> None:
-        give_up_s = time.monotonic() + WAIT_S
-        while not re.search(pattern, self.text):
-            assert time.monotonic() < give_up_s, f"no {pattern!r} in\n{self.text}"
-            time.sleep(0.005)
-
-    def pids(self) -> list[int]:
-        """Living ranks, and what they have started."""
-        marker = processes.Marker("a", 1, str(self.folder / "run" / "agent.sock"))
-        found = look.processes_up_to(marker, 1, self.folder / "run")
-        return [pid for pid in found if pid != self.process.pid]
-
-    def steps(self) -> dict[int, int]:
-        """The last step that each rank made."""
-        return {
-            int(rank): int(step) for rank, step in re.findall(r"rank (\d) step (\d+)", self.text)
-        }
-
-    def saved_step(self) -> int | None:
-        newest = checkpoints.newest(self.folder / "checkpoints")
-        return None if newest is None else newest.manifest.step
+        super().__init__(folder, (sys.executable, "train.py", *arguments), ranks)
 
     def ends(self) -> int:
-        """Wait for the end; return the exit code. No process is left then."""
+        """Wait for the end; return the exit code. No process is left at that moment."""
         code = self.process.wait(WAIT_S)
         assert self.pids() == [], "no rank outlives the training process"
-        assert not list(self.folder.glob("reshape-*"))
+        self.leaves_nothing()
         return code
 
 
@@ -133,10 +84,7 @@ def started() -> Iterator[list[Start]]:
     starts: list[Start] = []
     yield starts
     for start in starts:
-        for pid in (*start.pids(), start.process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        start.process.wait()
+        start.kill()
 
 
 def test_all_ranks_stop_after_the_same_step_and_the_next_start_goes_on(
@@ -163,15 +111,12 @@ def test_a_dead_rank_ends_the_others_at_once(
 ) -> None:
     started.append(start := Start(tmp_path, TRAINS, "10000"))
     start.prints("rank 1 step 3\n")
-    pids = {
-        Path(f"/proc/{pid}/environ").read_bytes().split(b"\0RANK=")[1][:1]: pid
-        for pid in start.pids()
-    }
-    os.kill(pids[str(killed).encode()], signal.SIGKILL)
+    pid = start.rank(killed)
+    os.kill(pid, signal.SIGKILL)
     began_s = time.monotonic()
     assert start.ends() == 128 + signal.SIGKILL
     assert time.monotonic() - began_s < 5
-    said = f"rank {killed} of 3 (pid {pids[str(killed).encode()]}) was ended by signal 9"
+    said = f"rank {killed} of 3 (pid {pid}) was ended by signal 9"
     assert f"reshape: {said}, and 2 others end with it" in start.text
 
 
@@ -180,11 +125,7 @@ def test_no_rank_outlives_the_kill_of_its_parent(tmp_path: Path, started: list[S
     start.prints("rank 1 step 3\n")
     start.process.kill()
     start.process.wait()
-    give_up_s = time.monotonic() + WAIT_S
-    while start.pids():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
-    assert not list(tmp_path.glob("reshape-*")), "a killed parent leaves no file in TMPDIR"
+    start.leaves_nothing()
 
 
 def test_a_release_waits_for_each_rank(tmp_path: Path, started: list[Start]) -> None:

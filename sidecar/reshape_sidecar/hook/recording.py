@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -31,12 +31,16 @@ class Recording:
     def __init__(self, path: Path | None, stop_after: int | None, stop: Stop) -> None:
         self._file = path.open("a", encoding="utf-8") if path is not None else None
         self._stop_after, self._stop = stop_after, stop
+        self.weights: Callable[[], float] | None = None
+        """Measures the weights after a step; None: they are not recorded."""
 
     def step_ended(self, step: int, logs: Mapping[str, Any] | None) -> None:
         """Record the values of a step, and request the stop if this step is the last one."""
         if self._file is None:
             return
         values = {name: portrait(value) for name, value in (logs or {}).items()}
+        if self.weights is not None:
+            values["weights"] = portrait(self.weights())
         self._write({"step": step, "logs": values})
         if self._stop_after is not None and step >= self._stop_after:
             self._stop.request()

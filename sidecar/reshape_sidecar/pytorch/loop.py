@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class LoopSession(Protocol):
     def target_reached(self) -> bool: ...
 
     def check_joined(self) -> None: ...
+
+    def record_weights(self, measure: Callable[[], float]) -> None: ...
 
     def set_verdict(self, verdict: Verdict) -> None: ...
 
@@ -121,6 +124,11 @@ class Parts:
                     " learns alone: wrap it in torch.nn.parallel.DistributedDataParallel, or write"
                     " `processes: one`"
                 )
+
+    def norm(self) -> float:
+        """Return the norm of all weights: other weights have another one."""
+        weights = [weight.detach() for model in self.models for weight in model.parameters()]
+        return math.sqrt(sum(weight.double().square().sum().item() for weight in weights))
 
     def save(self, folder: Path, position: Position) -> None:
         """Write all parts and the position into ``folder``."""
@@ -305,6 +313,7 @@ class Loop:
         rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
         parts.check(ranks)
         self._parts = parts
+        self._session.record_weights(parts.norm)
         known = self._position
         seed = self._agreed_seed(ranks) if known is None else known.seed
         if self._share is None or self._share.loader is not loader:

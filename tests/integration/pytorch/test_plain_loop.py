@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,64 +23,34 @@ from tests.support.pytorch_bed import (
     PyTorchBed,
     losses,
 )
+from tests.support.rank_runs import RankRun
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
-RUN = ROOT / "sidecar" / "reshape_sidecar" / "ranks" / "run.py"
 MESSAGES = Path(__file__).parent / "scripts" / "loop_messages.py"
 LOSS = re.compile(r"^step (\d+) loss (\S+)$", re.M)
 STEP_S = 0.03
-ports = iter(range(21_000 + os.getpid() % 5000, 32_000))
 
 
 class Training:
-    """A job in a folder of its own, started on some GPUs as its SideCar does."""
+    """A job in a folder of its own, started on some GPUs one after the other."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder, self._arguments = folder, arguments
-        (folder / "checkpoints").mkdir(parents=True)
-        pace = {"plain": {str(gpus): STEP_S for gpus in (1, 2)}}
-        (folder / "truth.json").write_text(json.dumps({"seconds_per_step": pace}))
+        folder.mkdir()
         self.log = folder / "log"
-        self.log.touch()
 
     def runs(self, gpus: int, stop_at: int | None = None) -> None:
         """Train on ``gpus``, to the end or until a request to stop at a step."""
-        env = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "sidecar"),
-            "RESHAPE_JOB": "a",
-            "RESHAPE_ATTEMPT": "1",
-            "RESHAPE_GENERATION": "1",
-            "RESHAPE_DEVICES": ",".join(f"gpu-{number}" for number in range(gpus)),
-            "RESHAPE_DEVICE_MODE": "simulated",
-            "RESHAPE_DEVICE_TRUTH": str(self.folder / "truth.json"),
-            "RESHAPE_JOB_TYPE": "plain",
-            "RESHAPE_CHECKPOINTS": str(self.folder / "checkpoints"),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(next(ports)),
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        script = EXAMPLES / "train_plain.py"
-        command = [str(word) for word in (PYTHON, "-I", RUN, PYTHON, script, *self._arguments)]
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        program = (PYTHON, EXAMPLES / "train_plain.py")
+        run = RankRun(self.folder, (*program, *self._arguments), gpus, step_s=STEP_S)
         try:
             if stop_at is not None:
-                self._prints(f"step {stop_at} loss", process)
-                process.send_signal(signal.SIGTERM)
-            code = process.wait(PYTORCH_S)
+                run.prints(f"step {stop_at} loss")
+                run.stop()
+            assert run.ends() == (0 if stop_at is None else EXIT_SAVED), run.text
         finally:
-            process.kill()
-            process.wait()
-        assert code == (0 if stop_at is None else EXIT_SAVED), self.log.read_text()
-
-    def _prints(self, text: str, process: subprocess.Popen[bytes]) -> None:
-        give_up_s = time.monotonic() + PYTORCH_S
-        while text not in self.log.read_text():
-            assert process.poll() is None, self.log.read_text()
-            assert time.monotonic() < give_up_s, self.log.read_text()
-            time.sleep(0.01)
+            run.kill()
 
     def batch(self) -> int:
         """The batch of its epoch after which the newest checkpoint was saved."""

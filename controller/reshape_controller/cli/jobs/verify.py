@@ -37,7 +37,7 @@ from reshape_profiles import loader, verification
 from reshape_profiles.schema import Profile, Verification
 from reshape_profiles.training_run import RunFailed, Script
 from reshape_sidecar import gpu
-from reshape_sidecar.wire import Trajectory
+from reshape_sidecar.wire import Processes, Trajectory
 
 SEED = 1
 """Seed of a record without one, so that runs of a script without seeds can be compared."""
@@ -160,6 +160,7 @@ def _script(
                 framework=spec.framework.value,
                 env=spec.env,
                 seed=SEED if spec.seed is None else spec.seed,
+                processes=spec.processes,
             ),
             min(spec.optional_gpus),
             spec.job_type,
@@ -174,6 +175,7 @@ def _script(
             timeout_s=timeout_s,
             framework=view.framework or Framework.KERAS.value,
             seed=SEED,
+            processes=Processes(view.processes or Processes.ONE),
         ),
         min(view.optional_gpus),
         view.job_type,
