@@ -1,7 +1,8 @@
 """Installs the hook in one process of a PyTorch job with ``processes: per-gpu``.
 
-Does: waits for the import of a library whose trainer Reshape knows, and patches it. Never: imports
-PyTorch, or changes a script that uses none of these libraries.
+Does: waits for the import of a library whose trainer Reshape knows, and patches it; checks before
+the first step that the ranks have met. Never: imports PyTorch, or changes a script that uses none
+of these libraries.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from reshape_sidecar import session
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.pytorch import group_check
+from reshape_sidecar.ranks import boundary
 from reshape_sidecar.session import Session
 
 LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -53,6 +56,8 @@ class RankHook:
 def start() -> RankHook:
     """Watch for the libraries; return what ``hook.run`` tells of the script's end."""
     hook, watch = RankHook(), ImportWatch()
+    if (ranks := boundary.of(hook.settings)) is not None:
+        group_check.watch_first_step(watch, ranks)
 
     def lightning_imported(module: ModuleType) -> None:
         from reshape_sidecar.pytorch import lightning_patch

@@ -1,0 +1,28 @@
+"""The check that the ranks of a start train together, at the first step of each.
+
+Does: looks right before a rank's first step of an optimizer whether it has joined the process
+group, also in a loop without a session. A rank alone would train as if the other GPUs were not
+there. Never: imports PyTorch, or looks at a later step.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from reshape_sidecar.hook.imports import ImportWatch
+from reshape_sidecar.ranks.boundary import RankBoundary
+
+OPTIMIZER_MODULE = "torch.optim.optimizer"
+
+
+def watch_first_step(watch: ImportWatch, ranks: RankBoundary) -> None:
+    """Raise NotJoined in the script at a first step without the other ranks."""
+
+    def optimizer_imported(module: ModuleType) -> None:
+        def before_step(*_: object) -> None:
+            ranks.check_joined()
+            handle.remove()
+
+        handle = module.register_optimizer_step_pre_hook(before_step)
+
+    watch.after(OPTIMIZER_MODULE, optimizer_imported)
