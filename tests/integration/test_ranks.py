@@ -304,6 +304,55 @@ def test_nothing_is_committed_while_a_rank_is_not_parked(late: int) -> None:
     assert (page.target, page.committed) == (12, 0)
 
 
+class Told:
+    """A rank that notes its signals and may have ended."""
+
+    pid = 0
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self.code: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+def test_a_rank_that_takes_no_part_any_longer_gets_a_pending_request_once() -> None:
+    page, processes_ = Page.create(2), [Told(), Told()]
+    ranks = [RankBoundary(Page(page.path, 2), number) for number in range(2)]
+    for rank in ranks:
+        rank.take_part(10)
+    group = Group(page, processes_)  # type: ignore[arg-type]
+    group.ask()
+    group.advance(0.0)
+    ranks[1].rest()
+    for _ in range(2):
+        group.advance(0.0)
+    assert [told.signals for told in processes_] == [[], [signal.SIGTERM]]
+
+
+def test_a_rank_that_fails_because_rank_0_has_left_on_request_is_no_failure() -> None:
+    page, (chief, other) = Page.create(2), (Told(), Told())
+    group = Group(page, [chief, other])  # type: ignore[list-item]
+    page.begin(1, 11)  # it waits for rank 0, which has ended a loop and begun no other
+    group.ask()
+    chief.code = EXIT_SAVED
+    assert group._ended() is None
+    other.code = 1
+    assert group._ended() == EXIT_SAVED
+
+
+def test_a_save_that_rank_0_announces_comes_after_the_next_step_of_each_rank() -> None:
+    page = Page.create(2)
+    ranks = [RankBoundary(Page(page.path, 2), number) for number in range(2)]
+    ranks[0].save_after(6)
+    for rank in ranks:
+        assert [step for step in range(9) if rank.saves_after(step)] == [6]
+
+
 def test_a_request_that_follows_a_withdrawn_one_waits_for_ranks_that_are_still_parked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

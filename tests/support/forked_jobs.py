@@ -97,7 +97,10 @@ class ForkedJob:
         self.variables: dict[str, str] = {}
 
     def runs(self, gpus: int, stop_at: str | None = None, *, hooked: bool = True) -> int:
-        """Run it on ``gpus`` until its end, or until the stop after it prints a text; the code."""
+        """Run it on ``gpus`` until its end, or until the stop after it prints a text; the code.
+
+        hooked: not without Reshape, as ``torchrun`` runs it.
+        """
         told = {
             "RESHAPE_JOB": "a",
             "RESHAPE_ATTEMPT": "1",
@@ -118,9 +121,10 @@ class ForkedJob:
         }
         return self._forks.run(start)
 
-    def text(self) -> str:
-        """What it has printed, in all starts."""
-        return self.log.read_text() if self.log.exists() else ""
+    def text(self, rank: int = 0) -> str:
+        """What a rank has printed, in all starts."""
+        log = self.log if rank == 0 else self.log.with_name(f"{self.log.name}.{rank}")
+        return log.read_text() if log.exists() else ""
 
     def newest(self) -> Path:
         """Its newest checkpoint."""

@@ -176,10 +176,11 @@ class Loaders:
         forks = workers and _start_method(loader) == "fork"
         if workers and not forks:
             self.reasons.append("loader workers are not forked, and draw by their own numbers")
-        own = Batches(batches, self._epoch, marks=forks)
+        seeds = forks and not isinstance(loader.dataset, TensorDataset)  # that draws nothing
+        own = Batches(batches, self._epoch, marks=seeds)
         own.skip = self._skip
         own.order = self._orders[number] if number < len(self._orders) else None
-        if forks and not isinstance(loader.dataset, TensorDataset):
+        if seeds:
             loader.worker_init_fn = WorkerSeeds(loader.worker_init_fn, self._seed)
         vars(loader)["batch_sampler"] = own  # PyTorch refuses a plain assignment
         self._found.append(own)

@@ -62,6 +62,8 @@ class FitSession(Protocol):
         accuracy: float | None = None,
     ) -> None: ...
 
+    def evaluated(self, metric: str, value: float) -> bool: ...
+
     def should_stop(self) -> bool: ...
 
     def saves_now(self) -> bool: ...
@@ -97,6 +99,8 @@ class Fit:
         self.global_step = 0
         """Lightning's count at the last boundary."""
         self.loss: Any = None
+        self.has_evaluated = False
+        """Whether an evaluation has ended since the last boundary."""
         self.looks = VERDICT_STEPS
 
     @property
@@ -163,8 +167,7 @@ class Fits:
         if fit.is_over or fit.has_trained:
             self.count += 1
         is_saved = fit.is_over or not fit.has_trained or session.save(self._write_ends)
-        fit.trainer.strategy.barrier("reshape: the fit is saved")
-        if is_saved:
+        if fit.trainer.strategy.broadcast(is_saved):  # rank 0 has published
             self._ends.clear()
             session.loop_ended()
 
@@ -175,12 +178,12 @@ class Fits:
 
     def take_signal(self) -> None:
         """Take SIGTERM back from Lightning, whose handler waits for the other processes."""
-        if self._session is not None:
-            stop = self._session
-            if self.fit is not None:
-                stop.loop_begins()
-            else:
-                stop.loop_ended()
+        if self._session is None:
+            return
+        if self.fit is not None or self._ends:
+            self._session.loop_begins()
+        else:
+            self._session.loop_ended()
 
     def restore_begins(self, connector: Any) -> bool:
         """Give Lightning the state to restore; return whether there is one."""
@@ -253,6 +256,7 @@ class Fits:
         epoch = trainer.fit_loop.epoch_progress.current.processed
         session.step_done(epoch=epoch, loss=fit.loss)
         self._judge(fit)
+        self._report_evaluation(fit)
         if is_last:
             return
         stops = session.should_stop()
@@ -367,6 +371,25 @@ class Fits:
         for reason in fit.loaders.reasons:
             self._add(reason, STEPS_ONLY)
         self._session.set_verdict(self._verdict)
+
+    def _report_evaluation(self, fit: Fit) -> None:
+        """Report what an evaluation found, and end the fit if it reaches the record's target."""
+        assert self._session is not None
+        session, trainer = self._session, fit.trainer
+        if not fit.has_evaluated:
+            return
+        fit.has_evaluated = False
+        of_steps = {result.meta.name for result in trainer.fit_loop.epoch_loop._results.values()}
+        values = {
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.removesuffix("_epoch").removesuffix("_step") not in of_steps
+        }
+        if session.settings.target is not None:
+            values = trainer.strategy.broadcast(values)  # all processes end after the same step
+        for name, value in values.items():
+            if session.evaluated(name, value):
+                trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
 
     def _total_steps(self, trainer: Any, step: int) -> int | None:
         """Return the job's length in steps as far as Lightning knows; ``step`` are done."""

@@ -51,7 +51,8 @@ def patch(module: ModuleType, hook: Hook) -> None:
     _patch_restore(part("trainer.connectors.checkpoint_connector")._CheckpointConnector, fits)
     _patch_signals(part("trainer.connectors.signal_connector")._SignalConnector, fits)
     _patch_data(part("loops.fit_loop"), part("loops.fetchers")._DataFetcher, fits)
-    _patch_steps(part("loops.fit_loop"), part("loops.training_epoch_loop"), fits)
+    evaluation = part("loops.evaluation_loop")._EvaluationLoop
+    _patch_steps(part("loops.fit_loop"), part("loops.training_epoch_loop"), evaluation, fits)
     _patch_loss(part("loops.optimization.automatic")._AutomaticOptimization, fits)
 
 
@@ -184,7 +185,7 @@ def _patch_data(loop_module: Any, fetcher_class: Any, fits: Fits) -> None:
     _wrap(fetcher_class, "__iter__", make_iter)
 
 
-def _patch_steps(loop_module: Any, epoch_module: Any, fits: Fits) -> None:
+def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fits: Fits) -> None:
     def trains(loop: Any) -> bool:
         fit = fits.fit
         return fit is not None and fit.trains and fit.trainer is loop.trainer
@@ -220,6 +221,16 @@ def _patch_steps(loop_module: Any, epoch_module: Any, fits: Fits) -> None:
 
         return on_advance_end
 
+    def make_evaluation(original: Any) -> Any:
+        def run(loop: Any) -> Any:
+            result = original(loop)
+            fit = fits.fit
+            if fit is not None and trains(loop) and not loop.trainer.sanity_checking:
+                fit.has_evaluated = True
+            return result
+
+        return run
+
     def make_epoch_end(original: Any) -> Any:
         def on_advance_end(loop: Any) -> None:
             original(loop)
@@ -232,6 +243,7 @@ def _patch_steps(loop_module: Any, epoch_module: Any, fits: Fits) -> None:
     _wrap(epoch_module._TrainingEpochLoop, "advance", make_advance)
     _wrap(epoch_module._TrainingEpochLoop, "on_advance_end", make_batch_end)
     _wrap(loop_module._FitLoop, "on_advance_end", make_epoch_end)
+    _wrap(evaluation_class, "run", make_evaluation)
 
 
 def _is_over(loop: Any) -> bool:

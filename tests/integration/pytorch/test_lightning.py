@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,15 @@ from typing import Any
 import pytest
 
 from reshape_sidecar.wire import EXIT_SAVED
+from tests.support.daemon_bed import Bed, eventually
 from tests.support.forked_jobs import ForkedJob, Forks, forks
+from tests.support.pytorch_bed import PYTHON, PYTORCH_S
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
 SCRIPTS = Path(__file__).parent / "scripts"
-ROUNDING = 1e-6
-"""Relative difference that the order of sums may make, where two straight runs differ less."""
+ROUNDING = 2e-6
+"""Relative difference of a loss that the order of sums may make; some 2e-7 were seen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +97,41 @@ def test_a_reshape_2_1_2_in_mid_epoch_has_the_losses_of_a_straight_run(
         seen = [json.loads(batch.samples) for batch in wanted if batch.epoch == epoch]
         assert sorted(sample for batch in seen for sample in batch) == [*range(192)]
     floor = difference(wanted, batches(single))
+    assert floor < ROUNDING
     assert difference(wanted, batches(reshaped)) <= max(2 * floor, ROUNDING)
     assert len(others(reshaped)) == len(others(straight)) == 4
     assert position(reshaped)["verdict"][0] == "exact"
 
 
+def test_without_a_reshape_nothing_that_a_script_shows_changes(
+    server: Forks, tmp_path: Path
+) -> None:
+    """Lightning takes the number of devices from the environment, as the plain run needs it."""
+    arguments = ("--noise", "0", "--dropout", "0.2", "--epochs", "2")
+    hooked, plain = (
+        job(server, tmp_path / name / "job", *arguments) for name in ("hooked", "plain")
+    )
+    for one in (hooked, plain):
+        one.variables |= {"PL_TRAINER_DEVICES": "2", "PL_TRAINER_STRATEGY": "ddp"}
+    assert hooked.runs(2) == plain.runs(2, hooked=False) == 0, hooked.text()
+    for rank in range(2):
+        assert masked(hooked, rank) == masked(plain, rank) != ""
+
+
+def masked(done: ForkedJob, rank: int) -> str:
+    """What a rank printed, without the job's own folder."""
+    return done.text(rank).replace(str(done.folder), "FOLDER")
+
+
 def test_a_restart_at_the_same_size_repeats_dropout_and_evaluations_to_the_last_bit(
     server: Forks, tmp_path: Path
 ) -> None:
-    arguments = ("--dropout", "0.2", "--workers", "0")
+    """The first stop comes in an evaluation in mid-epoch, which ends before it."""
+    arguments = ("--dropout", "0.2", "--workers", "0", "--check", "4", "--pause", "0.02")
     straight = job(server, tmp_path / "straight", *arguments)
     assert straight.runs(2) == 0, straight.text()
     restarted = job(server, tmp_path / "restarted", *arguments)
-    for stop_at in ("batch 0 6 ", "batch 1 9 "):
+    for stop_at in ("validated 0 ", "batch 1 9 "):
         assert restarted.runs(2, stop_at) == EXIT_SAVED, restarted.text()
     assert restarted.runs(2) == 0, restarted.text()
     assert batches(restarted) == batches(straight)
@@ -179,3 +205,76 @@ def test_gpus_that_cannot_share_the_batch_or_one_device_are_refused_by_name(
     alone = corner(server, tmp_path / "alone", "alone")
     assert alone.runs(2) == 1
     assert "Trainer(devices=1) uses one device: write devices='auto'" in alone.text()
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "kind", "reason"),
+    [
+        ("batchnorm", 2, "steps-only", "BatchNorm1d sees the batch of one GPU"),
+        ("iterable", 2, "steps-only", "an IterableDataset is exact at the same number of GPUs"),
+        ("rest", 2, "steps-only", "63 samples do not divide by 2 GPUs: some are repeated"),
+        ("handles", 1, "unknown", "the script handles SIGTERM itself"),
+        ("manual", 1, "unknown", "manual optimization: gradients between two batches"),
+        ("spawn", 1, "exact", None),
+    ],
+)
+def test_the_verdict_names_what_another_number_of_gpus_changes(
+    server: Forks, tmp_path: Path, case: str, gpus: int, kind: str, reason: str | None
+) -> None:
+    done = corner(server, tmp_path / case, case)
+    assert done.runs(gpus) == 0, done.text()
+    found, text = position(done)["verdict"]
+    assert found == kind, text
+    assert reason is None or reason in text
+
+
+def test_all_processes_end_at_the_target_accuracy_that_the_first_one_judges(
+    server: Forks, tmp_path: Path
+) -> None:
+    done = corner(server, tmp_path / "improves", "improves")
+    done.variables |= {"RESHAPE_TARGET_ACCURACY": "0.5", "RESHAPE_METRIC": "val_accuracy"}
+    assert done.runs(2) == 0, done.text()
+    assert {batch.epoch for batch in batches(done)} == {0, 1}
+    assert json.loads((done.newest() / "manifest.json").read_text())["step"] == 8
+
+
+def test_a_daemon_reshapes_it_4_2_4_with_nothing_but_a_record(bed: Bed) -> None:
+    truth = bed.folder / "truth.json"
+    truth.write_text(json.dumps({"seconds_per_step": {"linear": {"2": 0.2, "4": 0.2}}}))
+    bed.up("--device-truth", str(truth), "--preset", "paper")
+    command = [str(PYTHON), "lightning_fit.py", "--epochs", "100000", "--workers", "1"]
+    code = bed.folder / "script"
+    code.mkdir()
+    shutil.copy(SCRIPTS / "lightning_fit.py", code)
+    key = bed.submit(
+        "trains",
+        steps=300_000,
+        command=command,
+        code=str(code),
+        framework="pytorch",
+        job_type="linear",
+        max_wait_s=1,
+    )
+
+    def made() -> list[tuple[int, int]]:
+        log = bed.home / "jobs" / key / "attempt-1" / "logs" / "training.log"
+        text = log.read_text() if log.exists() else ""
+        return [(int(epoch), int(n)) for epoch, n in re.findall(r"batch (\d+) (\d+) ", text)]
+
+    def goes_on() -> None:
+        before = len(made())
+        eventually(lambda: len(made()) > before + 20, least_s=PYTORCH_S, text="20 more batches")
+
+    goes_on()
+    newcomer = bed.submit("newcomer", steps=100_000, optional_gpus=[2], max_wait_s=1)
+    bed.reaches(key, "running", size=2)
+    goes_on()
+    bed.reshape("cancel", "newcomer")
+    bed.reaches(newcomer, "cancelled")
+    bed.reaches(key, "running", size=4)
+    goes_on()
+    found, batches_made = bed.job(key), made()
+    assert (found["reshape_downs"], found["reshape_ups"]) == (1, 1)
+    assert (found["steps_lost"], found["failures"], found["container_restarts"]) == (0, 0, 0)
+    assert (found["processes"], found["trajectory"]) == ("per-gpu", "exact")
+    assert batches_made == [divmod(number, 6) for number in range(len(batches_made))]

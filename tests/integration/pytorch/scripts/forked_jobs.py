@@ -50,11 +50,13 @@ class Rank:
 
 def train(start: dict[str, Any], env: dict[str, str]) -> int:
     """Run the script in this process, a fork."""
-    log = os.open(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    suffix = "" if env["RANK"] == "0" else f".{env['RANK']}"
+    log = os.open(start["log"] + suffix, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.clear()
-    os.environ.update(env)
+    is_hooked = start["hooked"]
+    os.environ.update({n: v for n, v in env.items() if is_hooked or not n.startswith("RESHAPE_")})
     os.chdir(start["folder"])
     path = Path(ranks_run.__file__).parents[1] / "hook" / "run.py"
     spec = importlib.util.spec_from_file_location("hook_run", path)

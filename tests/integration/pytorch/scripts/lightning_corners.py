@@ -40,9 +40,28 @@ class Tests(Classifier):
         self.log("error", error)
 
 
+class Improves(Classifier):
+    """Each epoch it is right a quarter more often, as rank 0 sees it."""
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_accuracy", 0.25 * (self.current_epoch + 1) / (self.global_rank + 1))
+
+
 class Endless(IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Any:
         return iter(Points(64, 0.0))
+
+
+class Manual(Classifier):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, number: int) -> None:
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(super().training_step(batch, number))
+        optimizer.step()
 
 
 class BatchNorm(Classifier):
@@ -81,7 +100,8 @@ def two_fits() -> None:
     second = model(width=4)
     last = trainer(max_epochs=2)
     last.fit(second, loader())
-    print(f"second {last.global_step} {sum(float(p.sum()) for p in second.parameters())!r}")
+    weights = sum(float(weight.detach().sum()) for weight in second.parameters())
+    print(f"second {last.global_step} {weights!r}", flush=True)
 
 
 def tail() -> None:
@@ -96,6 +116,11 @@ def other_version() -> None:
     fit()
 
 
+def handles() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    fit()
+
+
 CASES: dict[str, Callable[[], object]] = {
     "other_version": other_version,
     "zero": lambda: fit(Zero),
@@ -107,6 +132,9 @@ CASES: dict[str, Callable[[], object]] = {
     "other_model": lambda: trainer().fit(model(width=5), loader()),
     "other_data": lambda: trainer().fit(model(), loader(samples=72)),
     "spawn": lambda: fit(strategy="ddp_spawn", devices=2),
+    "handles": handles,
+    "improves": lambda: trainer().fit(model(Improves), loader(), loader()),
+    "manual": lambda: fit(Manual),
     "batchnorm": lambda: fit(BatchNorm),
     "dropout": lambda: trainer().fit(model(dropout=0.5), loader()),
     "iterable": lambda: trainer(limit_train_batches=4).fit(

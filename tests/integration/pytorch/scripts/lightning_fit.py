@@ -28,8 +28,10 @@ class Points(Dataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> tuple[Any, Any, int]:
         point = self.points[index]
-        moved = point + self.noise * random.random() * torch.rand(2)
-        return moved, (point.prod() > 0).float(), index
+        label = (point.prod() > 0).float()
+        if self.noise:
+            point = point + self.noise * random.random() * torch.rand(2)
+        return point, label, index
 
 
 class Classifier(pl.LightningModule):  # type: ignore[misc]
@@ -64,6 +66,7 @@ class Classifier(pl.LightningModule):  # type: ignore[misc]
         if self.global_rank == 0 and not self.trainer.sanity_checking:
             value = self.trainer.callback_metrics["val_loss"].item()
             print(f"validated {self.current_epoch} {value!r}", flush=True)
+            time.sleep(self.pause_s)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)
@@ -83,9 +86,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--noise", type=float, default=0.2)
+    parser.add_argument("--check", type=int)
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--devices", default="auto")
-    parser.add_argument("--folder", default=None)
     options = parser.parse_args()
     pl.seed_everything(7)
     loader = DataLoader(
@@ -96,16 +98,14 @@ def main() -> None:
     )
     validation = DataLoader(Points(32, 0.0), batch_size=options.batch)
     trainer = pl.Trainer(
-        accelerator="gpu" if options.devices != "auto" else "auto",
-        devices=options.devices if options.devices == "auto" else int(options.devices),
         max_epochs=options.epochs,
         min_epochs=options.min_epochs,
+        val_check_interval=options.check,
         accumulate_grad_batches=options.accumulate,
         callbacks=[ModelCheckpoint(monitor="val_loss", save_top_k=2)],
         enable_progress_bar=False,
         enable_model_summary=False,
         log_every_n_steps=5,
-        default_root_dir=options.folder,
     )
     model = Classifier(options.dropout, options.pause, options.width)
     trainer.fit(model, loader, validation)
