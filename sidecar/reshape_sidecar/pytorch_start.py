@@ -20,6 +20,7 @@ from reshape_sidecar.pytorch import group_check
 from reshape_sidecar.ranks import boundary
 from reshape_sidecar.session import Session
 
+TRANSFORMERS = "transformers.trainer"
 LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 
 
@@ -64,6 +65,12 @@ def start() -> RankHook:
 
         lightning_patch.patch(module, hook)
 
+    def transformers_imported(module: ModuleType) -> None:
+        from reshape_sidecar.pytorch import hf_patch
+
+        hf_patch.patch(module, hook)
+
+    watch.after(TRANSFORMERS, transformers_imported)
     for name in LIGHTNING:
         watch.after(name, lightning_imported)
     return hook

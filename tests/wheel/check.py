@@ -44,6 +44,12 @@ OF_OTHER_EXTRAS = {
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
 IN_A_JOB = {
     "reshape_sidecar.pytorch.data",
+    "reshape_sidecar.pytorch.hf_call",
+    "reshape_sidecar.pytorch.hf_calls",
+    "reshape_sidecar.pytorch.hf_patch",
+    "reshape_sidecar.pytorch.hf_samples",
+    "reshape_sidecar.pytorch.hf_state",
+    "reshape_sidecar.pytorch.hf_verdict",
     "reshape_sidecar.pytorch.lightning_data",
     "reshape_sidecar.pytorch.lightning_fit",
     "reshape_sidecar.pytorch.lightning_patch",

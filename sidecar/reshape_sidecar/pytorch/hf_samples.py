@@ -1,0 +1,120 @@
+"""What a DataLoader draws for a sample, drawn by the sample's index and epoch.
+
+Does: lets a batch sampler yield indices that know their epoch, and seeds the generators before such
+a sample is read and before its batch is put together. So a sample's augmentation and a batch's
+masks depend neither on the worker that draws them nor on a restart. In the process of the loader
+itself the generators are as before afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from reshape_sidecar.pytorch.data import seed_generators, seed_of
+
+Restore = Callable[[], None]
+
+
+class Sample(int):
+    """The index of a sample, with the epoch in which it is read."""
+
+    seed: int
+    epoch: int
+
+    @classmethod
+    def of(cls, index: int, seed: int, epoch: int) -> Sample:
+        """Return ``index`` as one of ``epoch`` of a training with ``seed``."""
+        sample = cls(index)
+        sample.seed, sample.epoch = seed, epoch
+        return sample
+
+
+class EpochBatches:
+    """A batch sampler of the script, whose indices know their epoch."""
+
+    def __init__(self, batches: Any, sampler: Any, seed: int) -> None:
+        """``sampler``: the one below ``batches`` that draws the order, if there is one."""
+        self._batches, self._drawn_by, self._seed = batches, sampler, seed
+        self.epoch = 0
+        self.marks_samples = True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Yield the batches of ``epoch`` from now on."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self.epoch
+        if hasattr(self._drawn_by, "set_epoch"):
+            self._drawn_by.set_epoch(epoch)
+        for batch in self._batches:
+            yield [self._marked(index, epoch) for index in batch]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def _marked(self, index: Any, epoch: int) -> Any:
+        if type(index) is int and self.marks_samples:
+            return Sample.of(index, self._seed, epoch)
+        return index
+
+
+def generators() -> dict[str, Any]:
+    """Return the states of the generators of this process, to be restored."""
+    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        states["numpy"] = numpy.random.get_state()
+    return states
+
+
+def restore(states: dict[str, Any]) -> None:
+    """Set the generators of this process to ``states``."""
+    random.setstate(states["python"])
+    torch.set_rng_state(states["torch"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+    if "numpy" in states and (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.set_state(states["numpy"])
+
+
+def patch_fetch() -> None:
+    """Let every loader of this process, and the workers that it forks, read samples by seeds."""
+    original = _MapDatasetFetcher.fetch
+
+    def fetch(own: Any, indices: Any) -> Any:
+        if not (isinstance(indices, list) and indices and isinstance(indices[0], Sample)):
+            return original(own, indices)
+        before = generators() if get_worker_info() is None else None
+        try:
+            return own.collate_fn(_read(own.dataset, indices))
+        finally:
+            if before is not None:
+                restore(before)
+
+    _MapDatasetFetcher.fetch = fetch
+
+
+def _read(dataset: Any, indices: list[Sample]) -> Any:
+    """Read the samples, and leave the generators seeded for their batch."""
+    first, plain = indices[0], [int(index) for index in indices]
+    seed_of_batch = seed_of(first.seed, "batch", first.epoch, *plain)
+    if getattr(dataset, "__getitems__", None):
+        seed_generators(seed_of_batch)
+        return dataset.__getitems__(plain)
+    data = []
+    for index in indices:
+        seed_generators(seed_of(first.seed, "sample", first.epoch, int(index)))
+        data.append(dataset[int(index)])
+    seed_generators(seed_of_batch)
+    return data

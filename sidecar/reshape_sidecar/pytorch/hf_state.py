@@ -1,0 +1,255 @@
+"""What a checkpoint of a ``transformers.Trainer`` holds, and how it is restored.
+
+Does: writes model, optimizer, schedule, scaler, the trainer's state and sums, the callbacks of the
+script, and of each rank its random state; refuses a checkpoint that does not fit, with the
+difference. Never: writes into the trainer's ``output_dir``.
+
+The files have the names that Trainer itself reads on ``resume_from_checkpoint``, so its own code
+restores optimizer, schedule and scaler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from reshape_sidecar import durable
+from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.pytorch import hf_samples
+from reshape_sidecar.pytorch.hf_batch import Batch
+
+POSITION_FILE = "trainer.json"
+MODEL_FILE = "model.pt"
+RANKS_FILE = "ranks.pt"
+SUMS_FILE = "sums.pt"
+STATE_FILE = "trainer_state.json"
+"""The name that Trainer reads."""
+LIBRARIES = ("transformers", "accelerate", "torch")
+REMEDY = "give that again, or begin with an empty checkpoint folder"
+SUMS = (
+    "_total_loss_scalar",
+    "_globalstep_last_logged",
+    "_initial_global_step",
+    "_initial_num_input_tokens_seen",
+)
+"""Attributes of a Trainer that it does not save itself, and that its logs depend on."""
+DEPTH_MAX = 8
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.Tensor)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries whose state a checkpoint holds."""
+    return {name: importlib.metadata.version(name) for name in LIBRARIES}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the ``train`` calls of a script are."""
+
+    call: int
+    """Number of the newest call, from 0."""
+    is_over: bool
+    """Whether that call has ended."""
+    batch: Batch
+    """Its batch, as divided at the job's first start."""
+    model: str
+    samples: int | None
+    """Length of its data; None: it has none."""
+    steps_per_epoch: int
+    epoch: int = 0
+    step: int = 0
+    """Steps done in ``epoch``."""
+    versions: dict[str, str] = field(default_factory=versions)
+    verdict: tuple[str, str | None] | None = None
+    ignores_items: bool = False
+    """Whether the model's loss is not divided by the number of items of a step."""
+
+    def check(self, model: str, samples: int | None) -> None:
+        """Raise CheckpointError if a call with these cannot go on from here."""
+        for name, known, given in (
+            ("a model", self.model, model),
+            ("a train_dataset of length", self.samples, samples),
+        ):
+            if known != given:
+                raise CheckpointError(
+                    f"the checkpoint is of {name} {known}, and the script has {given}; {REMEDY}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """What differs between the ranks."""
+
+    random: dict[str, Any]
+    random_of_epoch: dict[str, Any] | None
+    """Random state with which the epoch's order was drawn."""
+    loss: float
+    """Sum of the losses since the last log."""
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that was found."""
+
+    folder: Path
+    position: Position
+
+    @classmethod
+    def read(cls, folder: Path) -> Saved:
+        """Raises CheckpointError."""
+        try:
+            fields = json.loads((folder / POSITION_FILE).read_bytes())
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"checkpoint {folder} was not written under a transformers.Trainer; give an empty"
+                " checkpoint folder"
+            ) from None
+        position = Position(**{**fields, "batch": Batch(**fields["batch"])})
+        for name, version in versions().items():
+            if position.versions.get(name) != version:
+                raise CheckpointError(
+                    f"checkpoint {folder} was written with {name} {position.versions.get(name)},"
+                    f" and this is {name} {version}; {REMEDY}"
+                )
+        return cls(folder, position)
+
+    def load_model(self, model: Any) -> None:
+        """Raises CheckpointError with the difference."""
+        load_model(model, torch.load(self.folder / MODEL_FILE, map_location="cpu"), self.folder)
+
+    def of_ranks(self) -> list[RankState]:
+        """Return the states of the ranks that were saved, from rank 0 on."""
+        found = torch.load(self.folder / RANKS_FILE, map_location="cpu", weights_only=False)
+        return [RankState(*fields) for fields in found]
+
+    def restore_sums(self, trainer: Any, rank: int, ranks: int) -> None:
+        """Set what the trainer has summed up since its last log."""
+        sums = torch.load(self.folder / SUMS_FILE, map_location="cpu", weights_only=False)
+        for name in SUMS:
+            setattr(trainer, name, sums[name])
+        states = self.of_ranks()
+        if len(states) == ranks:
+            loss, flops = states[rank].loss, states[rank].flops
+        else:
+            loss = sum(state.loss for state in states) / len(states)
+            flops = sum(state.flops for state in states) if rank == 0 else 0.0
+        trainer._tr_loss = torch.tensor(loss, device=trainer.args.device)
+        trainer.current_flos = flops
+
+    def restore_callbacks(self, trainer: Any) -> None:
+        """Set the plain attributes of the script's callbacks."""
+        sums = torch.load(self.folder / SUMS_FILE, map_location="cpu", weights_only=False)
+        for key, callback in _callbacks(trainer):
+            for name, value in sums["callbacks"].get(key, {}).items():
+                setattr(callback, name, value)
+
+    def restore_random(self, rank: int, *, of_epoch: bool = False) -> None:
+        """Set the random state of ``rank``; a rank that was not there gets that of rank 0."""
+        states = self.of_ranks()
+        state = states[rank if rank < len(states) else 0]
+        wanted = state.random_of_epoch if of_epoch else state.random
+        if wanted is not None:
+            hf_samples.restore(wanted)
+
+
+def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:
+    """Load ``weights`` into ``model``. Raises CheckpointError with the difference."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"checkpoint {folder} does not fit the model: {error}; {REMEDY}"
+        ) from error
+
+
+def rank_state(trainer: Any, random_of_epoch: dict[str, Any] | None) -> RankState:
+    """Return the state of this rank now."""
+    loss = float(trainer._tr_loss.item())
+    return RankState(hf_samples.generators(), random_of_epoch, loss, float(trainer.current_flos))
+
+
+def gather(state: RankState) -> list[RankState]:
+    """Return the states of all ranks; each of them calls it at the same step."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [state]
+    states: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(states, _fields(state))
+    return [RankState(*fields) for fields in states]
+
+
+def agree(is_saved: bool) -> bool:
+    """Return ``is_saved`` of rank 0, on every rank, once all of them have called it."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return is_saved
+    answers: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(answers, is_saved)
+    return bool(answers[0])
+
+
+def write(folder: Path, trainer: Any, position: Position, ranks: list[RankState]) -> None:
+    """Write the state of a call at ``position``; called by rank 0."""
+    torch.save(trainer.model.state_dict(), folder / MODEL_FILE)
+    trainer._save_optimizer_and_scheduler(str(folder))
+    trainer._save_scaler(str(folder))
+    torch.save([_fields(state) for state in ranks], folder / RANKS_FILE)
+    sums: dict[str, Any] = {name: getattr(trainer, name) for name in SUMS}
+    sums["callbacks"] = {key: _attributes(callback) for key, callback in _callbacks(trainer)}
+    torch.save(sums, folder / SUMS_FILE)
+    trainer.state.save_to_json(str(folder / STATE_FILE))
+    (folder / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
+
+
+def link(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Give ``target`` the files of ``source`` with these names, without a copy."""
+    for name in names:
+        durable.link(source / name, target / name)
+
+
+def _fields(state: RankState) -> tuple[Any, ...]:
+    return (state.random, state.random_of_epoch, state.loss, state.flops)
+
+
+def _callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the callbacks that the script brings, and those of Trainer with a state to export.
+
+    The others go on by themselves. The key is the class and its number among those of that class.
+    """
+    exportable = sys.modules["transformers.trainer_callback"].ExportableState
+    seen: Counter[str] = Counter()
+    for callback in trainer.callback_handler.callbacks:
+        kind = type(callback)
+        own = not kind.__module__.startswith("transformers.") or isinstance(callback, exportable)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        seen[name] += 1
+        if own:
+            yield f"{name} {seen[name]}", callback
+
+
+def _attributes(callback: Any) -> dict[str, Any]:
+    found = getattr(callback, "__dict__", {})
+    return {name: value for name, value in found.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Return whether a value is data alone, without objects of the script."""
+    kind = type(value)
+    if kind in PLAIN or kind.__module__ == "numpy":
+        return True
+    if depth >= DEPTH_MAX:
+        return False
+    if kind in (list, tuple, set):
+        return all(_is_plain(item, depth + 1) for item in value)
+    if kind is dict:
+        return all(_is_plain(item, depth + 1) for pair in value.items() for item in pair)
+    return False

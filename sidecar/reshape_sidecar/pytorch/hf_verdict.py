@@ -1,0 +1,149 @@
+"""Whether another number of GPUs changes the numbers of a ``transformers.Trainer``, and why.
+
+Does: inspects trainer, data and model before the first step, and watches the first micro-batches:
+whether they draw random numbers, and whether the loss is divided by the number of its items.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
+from reshape_sidecar.pytorch.data import generator_states
+from reshape_sidecar.pytorch.hf_batch import Batch
+from reshape_sidecar.pytorch.hf_samples import EpochBatches
+
+LOOKS = 3
+"""Micro-batches of a process that are watched."""
+LOOKED_AT_ALONE = ("to", "__get__", "detach", "dim", "is_floating_point", "clone", "expand")
+"""Functions of a tensor that compute nothing with its value."""
+
+
+def unsupported(trainer: Any) -> str | None:
+    """Return why a call of this trainer is not saved; None if it is."""
+    kinds = {
+        "DeepSpeed": trainer.is_deepspeed_enabled,
+        "FSDP": trainer.is_fsdp_enabled or trainer.is_fsdp_xla_enabled,
+        "a model sharded at load time": getattr(
+            trainer, "is_distributed_loading_by_transformers", False
+        ),
+        "a model spread over several GPUs": trainer.is_model_parallel,
+    }
+    return next((kind for kind, used in kinds.items() if used), None)
+
+
+def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verdict:
+    """Return the verdict as far as it is known before the first step."""
+    verdict = Verdict(EXACT)
+    if trainer.args.auto_find_batch_size:
+        verdict = verdict.worse("auto_find_batch_size changes the batch", UNKNOWN)
+    if not isinstance(getattr(loader, "batch_sampler", None), EpochBatches):
+        iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
+        why = (
+            "an IterableDataset is exact at an unchanged GPU count alone"
+            if iterable
+            else f"{type(trainer).__name__} makes its own train loader, whose position is unknown"
+        )
+        verdict = verdict.worse(why, STEPS_ONLY if iterable else UNKNOWN)
+    if trainer.args.train_sampling_strategy == "batch_rebalance":
+        verdict = verdict.worse("batch_rebalance orders the samples by the GPU count", UNKNOWN)
+    for reason in (
+        *_data_reasons(trainer, loader, first, now),
+        *model_reasons(trainer.model),
+    ):
+        verdict = verdict.worse(reason)
+    return verdict
+
+
+def _data_reasons(trainer: Any, loader: Any, first: Batch, now: Batch) -> Iterator[str]:
+    samples = length(trainer.train_dataset)
+    if samples is not None and samples % first.samples:
+        yield (
+            f"the last step of an epoch has other samples at another GPU count: {samples} samples"
+            f" are no multiple of the {first.samples} of a step"
+        )
+    if getattr(trainer.data_collator, "seed", None) is not None:
+        yield "the data collator has a seed of its own, whose generator no checkpoint holds"
+    if getattr(loader, "num_workers", 0) and not forks(loader):
+        yield "the loader's workers are spawned: what they draw depends on a restart"
+    draws = hasattr(trainer.data_collator, "mlm_probability")
+    if draws and now.per_device != first.per_device:
+        yield "the data collator draws masks by micro-batch, which has another size now"
+
+
+def model_reasons(model: Any) -> Iterator[str]:
+    """Yield what layers do differently at another GPU count."""
+    for module in model.modules():
+        name = type(module).__name__
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and name != "SyncBatchNorm":
+            yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
+
+
+class ItemCount(torch.Tensor):  # type: ignore[misc]
+    """The number of items of a step, which notes whether a loss is computed with it."""
+
+    is_used = False
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the use, and return what a plain tensor returns."""
+        if func.__name__ not in LOOKED_AT_ALONE:
+            ItemCount.is_used = True
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        if func.__name__ in LOOKED_AT_ALONE and isinstance(result, torch.Tensor):
+            return result.as_subclass(ItemCount)
+        return result
+
+
+class Watch:
+    """Watches the first micro-batches of a call."""
+
+    def __init__(self) -> None:
+        self._looks = LOOKS
+        self.ignores_items = False
+        """Whether Trainer's own loss is not divided by the number of items."""
+        self.is_base_loss = False
+        """Whether Trainer's own ``compute_loss`` ran in this micro-batch."""
+
+    def step(self, trainer: Any, step: Any, count: Any) -> tuple[Any, Verdict]:
+        """Run the micro-batch ``step(count)``; return its loss, and what was seen."""
+        if self._looks == 0:
+            return step(count), Verdict(EXACT)
+        self._looks -= 1
+        watches = type(count) is torch.Tensor and not trainer.args.torch_compile
+        self.is_base_loss, ItemCount.is_used = False, False
+        before = generator_states()
+        loss = step(count.as_subclass(ItemCount) if watches else count)
+        verdict = Verdict(EXACT)
+        after = generator_states()
+        if any(after[name] != before[name] for name in before):
+            verdict = verdict.worse("a step draws random numbers: others at another GPU count")
+        if watches and trainer.model_accepts_loss_kwargs and not ItemCount.is_used:
+            self.ignores_items = self.is_base_loss
+            if not self.is_base_loss and trainer.loss_is_scaled_for_ga is not False:
+                verdict = verdict.worse(
+                    f"{type(trainer).__name__}.compute_loss ignores num_items_in_batch, so the"
+                    " loss grows with the micro-batches of a GPU: set loss_is_scaled_for_ga ="
+                    " False in the class"
+                )
+        return loss, verdict
+
+
+def length(dataset: Any) -> int | None:
+    """Return the number of samples; None if the data has none."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def forks(loader: Any) -> bool:
+    """Return whether the loader's workers are forks of this process."""
+    context = getattr(loader, "multiprocessing_context", None) or multiprocessing
+    return bool(context.get_start_method() == "fork")

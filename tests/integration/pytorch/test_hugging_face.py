@@ -1,0 +1,97 @@
+"""An unmodified script with ``transformers.Trainer`` is reshaped in the middle of an epoch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.ranks_bed import Forks, ScriptBed
+
+pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
+
+LOSS = re.compile(r"^step (\d+) loss (\S+) rate (\S+) log (\d+)$", re.M)
+EVALUATION = re.compile(r"^evaluation at (\d+) loss (\S+)$", re.M)
+ROUNDING = 2e-6
+"""Twice what straight runs on 2 x 8 and on 1 x 16 samples differ by, relative to a loss."""
+COMMON = (
+    *("--output_dir", "out", "--use_cpu", "--report_to", "none", "--disable_tqdm", "true"),
+    *("--logging_steps", "1", "--save_strategy", "no", "--learning_rate", "0.01"),
+    *("--lr_scheduler_type", "cosine"),
+)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    made = Forks("transformers.trainer", "transformers.models.bert.modeling_bert")
+    yield made
+    made.end()
+
+
+def script(forks: Forks, folder: Path, *arguments: str) -> ScriptBed:
+    return ScriptBed(forks, folder, "hf_train.py", *COMMON, *arguments)
+
+
+def losses(bed: ScriptBed) -> list[tuple[int, float, float, int]]:
+    """Step, loss, learning rate and number of the log of each step, in the order of training."""
+    found = LOSS.findall(bed.printed)
+    return [(int(step), float(loss), float(rate), int(log)) for step, loss, rate, log in found]
+
+
+def evaluations(bed: ScriptBed) -> list[tuple[int, float]]:
+    return [(int(step), float(loss)) for step, loss in EVALUATION.findall(bed.printed)]
+
+
+def near(wanted: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The same steps, and losses up to rounding."""
+    return [(one[0], pytest.approx(one[1], rel=ROUNDING), *one[2:]) for one in wanted]
+
+
+@pytest.mark.gate
+def test_a_reshape_2_1_2_in_mid_epoch_has_the_losses_of_a_straight_run(
+    forks: Forks, tmp_path: Path
+) -> None:
+    """Shuffled, augmented in two loader workers, two micro-batches a step, cosine schedule."""
+    arguments = (
+        *("--num_train_epochs", "3", "--per_device_train_batch_size", "4"),
+        *("--gradient_accumulation_steps", "2", "--dataloader_num_workers", "2"),
+        *("--eval_strategy", "epoch"),
+    )
+    straight = script(forks, tmp_path / "straight", *arguments)
+    straight.runs(2)
+    reshaped = script(forks, tmp_path / "reshaped", *arguments)
+    for gpus, step in ((2, 2), (1, 9), (2, 12)):
+        reshaped.runs(gpus, stop_after=step)
+        assert reshaped.position("trainer.json")["step"] == step % 6
+    reshaped.runs(2)
+    assert len(losses(straight)) == 18
+    assert losses(reshaped) == near(losses(straight))
+    assert evaluations(reshaped) == near(evaluations(straight))
+    assert reshaped.position("trainer.json")["verdict"][0] == "exact"
+    assert not list((reshaped.folder / "out").iterdir()), "nothing of Reshape is in output_dir"
+
+
+def test_a_restart_at_the_same_size_repeats_dropout_and_a_second_call(
+    forks: Forks, tmp_path: Path
+) -> None:
+    """To the last bit, with the weights at the end."""
+    arguments = (
+        *("--num_train_epochs", "2", "--per_device_train_batch_size", "8", "--calls", "2"),
+        *("--dropout", "0.1", "--logging_steps", "2", "--samples", "98"),
+    )
+    straight = script(forks, tmp_path / "straight", *arguments)
+    straight.runs(2)
+    restarted = script(forks, tmp_path / "restarted", *arguments)
+    restarted.runs(2, stop_after=5)
+    assert restarted.position("trainer.json")["call"] == 0
+    restarted.runs(2, stop_after=23)
+    assert restarted.position("trainer.json")["call"] == 1
+    restarted.runs(2)
+    assert len(losses(straight)) == 2 * 7
+    assert losses(restarted) == losses(straight)
+    for line in ("trained", "weights"):
+        wanted = re.findall(rf"^{line} .*$", straight.printed, re.M)
+        assert [*dict.fromkeys(re.findall(rf"^{line} .*$", restarted.printed, re.M))] == wanted
