@@ -151,7 +151,7 @@ def short(text: str) -> str:
     if "--hindsight" in text or "--sensitivity" in text:
         text += " --jobs 8"
     if text.startswith("reshape experiment "):
-        text += " --seeds 2"
+        text += " --seeds 2" + (" --days 0.1" if " ffdl" in text else "")
     return text + LIVE if " --live " in text else text
 
 

@@ -153,7 +153,8 @@ def _check_span(state: State, target: Target, job: Job) -> None:
     if len(types) > 1:
         raise PlanRejected(f"{job.id}: its workers would have GPUs of types {', '.join(types)}")
     if job.spec.span is Spans.IF_NEEDED and not gang.in_place(job, target):
-        large = [host for host in state.hosts.values() if len(host.gpus) >= target.size]
+        usable = [host for host in state.hosts.values() if not host.no_option]
+        large = [host for host in usable if len(host.gpus) >= target.size]
         if large:
             could = f"{large[0].id} could hold all {target.size} GPUs"
             raise PlanRejected(f"{job.id}: its span is if-needed, and {could}")

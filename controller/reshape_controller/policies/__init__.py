@@ -18,6 +18,7 @@ from reshape_controller.core.plan import Policy
 from reshape_controller.policies.adaptive import Adaptive
 from reshape_controller.policies.adaptive_v1 import AdaptiveV1
 from reshape_controller.policies.dragon import Dragon
+from reshape_controller.policies.ffdl import Ffdl
 from reshape_controller.policies.fifo import Fifo
 from reshape_controller.policies.fixed import Default
 from reshape_controller.policies.optimus import Optimus
@@ -35,6 +36,7 @@ BUILT_IN: dict[str, Callable[..., Policy]] = {
     "optimus": Optimus,
     "default": Default,
     "fifo": Fifo,
+    "ffdl": Ffdl,
     "srtf": Srtf,
     "tiresias": Tiresias,
     "dragon": Dragon,

@@ -56,6 +56,8 @@ class Container:
     host: HostId
     gpu_type: str
     life: Life
+    hosts: tuple[HostId, ...] = ()
+    """The hosts of a gang, each once; empty for one host."""
     epoch: int = 0
     generation: int = 0
     sequence: int = 0
@@ -80,6 +82,10 @@ class Container:
     standby: Standby | None = None
     last_report: Observed | None = None
     """The SideCar's newest report."""
+
+    def is_on(self, host: HostId) -> bool:
+        """Return whether a part of the attempt is on the host."""
+        return self.host == host or host in self.hosts
 
     def steps_at(self, now_s: float) -> int:
         """Return the whole steps done at ``now_s``."""

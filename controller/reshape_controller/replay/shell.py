@@ -18,7 +18,7 @@ from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import Limits
-from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
+from reshape_controller.core.model import HostId, JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.fits.convergence import Refits
@@ -57,6 +57,15 @@ def limits_of(costs: Costs) -> Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLoss:
+    """A host that falls silent at a time, and is clean and back at a later one."""
+
+    host: HostId
+    at_s: float
+    back_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """All inputs of a replay except the policy: workload and world."""
 
@@ -67,6 +76,7 @@ class Scene:
     truth: Truth
     report_every_s: float | None = None
     """Interval of reports of a running process; None: intervals that double."""
+    losses: tuple[HostLoss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +191,9 @@ class Shell:
             job = JobId(entry.spec.name)
             world.add_job(job, entry.spec)
             world.schedule(entry.submit_s, ev.JobSubmitted(job, entry.spec))
+        for loss in scene.losses:
+            world.schedule(loss.at_s, ev.HostFellSilent(loss.host, "lost in the replay"))
+            world.schedule(loss.back_s, ev.HostCleaned(loss.host, "back in the replay"))
         self.round(self._first_events(), 0.0)
         self.run_on(0.0)
         self._check_all_ended()

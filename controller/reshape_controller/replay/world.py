@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
+from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism, Share
 from reshape_controller.replay.container import Container, ContainerEvent, Life
 from reshape_controller.replay.event_queue import EventQueue, ticks_up
 from reshape_controller.replay.ground_truth import Truth
@@ -100,6 +100,8 @@ class World:
         self.now_s = now_s
         events: list[ev.Event] = []
         for entry in self._queue.take(now_s):
+            if isinstance(entry, ev.HostFellSilent):
+                self._lose(entry.host)
             if isinstance(entry, tuple):
                 container, turn, what = entry
                 if turn == container.turn or what in IN_ANY_PHASE:
@@ -118,8 +120,8 @@ class World:
                     container = self.containers.get((JobId(desired.job), desired.attempt))
                     if container is not None:
                         self._desire(container, desired)
-                case Launch(_, job, attempt, host):
-                    self._launch(job, attempt, host, desired_of(job))
+                case Launch(_, job, attempt, host, shares):
+                    self._launch(job, attempt, host, shares, desired_of(job))
                 case CheckRelease():
                     self._check(command)
                 case Remove(_, job, attempt, _):
@@ -132,14 +134,34 @@ class World:
         at_s = self.now_s + ticks_up(after_s)
         self._queue.put(at_s, (container, container.turn, what))
 
-    def _launch(self, job: JobId, attempt: int, host: HostId, desired: Desired | None) -> None:
+    def _launch(
+        self,
+        job: JobId,
+        attempt: int,
+        host: HostId,
+        shares: tuple[Share, ...],
+        desired: Desired | None,
+    ) -> None:
         if (job, attempt) in self.containers:
             return
-        container = Container(job, attempt, host, self._types[host], self.lives[job])
+        hosts = tuple([share.host for share in shares])
+        container = Container(job, attempt, host, self._types[host], self.lives[job], hosts)
         if desired is not None and desired.attempt == attempt:
             self._desire(container, desired)
         self.containers[job, attempt] = container
         self._put(self._costs.overhead.job_init_s, container, ContainerEvent.READY)
+
+    def _lose(self, host: HostId) -> None:
+        """End what runs on a host. Of a gang the parts on other hosts stand still until they are
+        removed; what it had done since its last checkpoint is lost."""
+        for key, container in list(self.containers.items()):
+            if not container.is_on(host):
+                continue
+            container.turn += 1
+            if set(container.hosts) <= {host}:
+                container.devices = ()
+                del self.containers[key]
+                self._recheck_releases(container)
 
     def _check(self, check: CheckRelease) -> None:
         key = (check.job, check.attempt)

@@ -15,7 +15,7 @@ from rich.text import Text
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid, note
-from reshape_controller.cli.replays import dragon_runs, inputs
+from reshape_controller.cli.replays import dragon_runs, ffdl_runs, inputs
 from reshape_controller.cli.replays.dragon_runs import Approach
 from reshape_controller.cli.replays.folder import locked_folder, unwritable
 from reshape_controller.cli.replays.options import CostsOption, OutOption
@@ -29,7 +29,10 @@ from reshape_controller.replay.rows import Interval, interval, over
 from reshape_controller.replay.shell import Result
 from reshape_gpu.config import Config
 
-NAMES = ("dragon",)
+NAMES = ("dragon", "ffdl")
+DRAWS = {"dragon": "30", "ffdl": "20"}
+"""Default of ``--seeds``."""
+DAYS, DAYS_MAX = 4.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +80,36 @@ class DragonExperiment:
 def experiment(
     config: Config,
     *,
-    name: Annotated[str, typer.Argument(metavar="dragon", help="Name of the experiment.")],
+    name: Annotated[str, typer.Argument(metavar="dragon|ffdl", help="Name of the experiment.")],
     costs: CostsOption = "local",
     cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="3*8xvCPU", help="Nodes; default: one with all the vCPUs that workers can fill."
+            metavar="3*8xvCPU",
+            help="Nodes of dragon; default: one with all the vCPUs that workers can fill.",
         ),
     ] = None,
     seeds: Annotated[
-        str, typer.Option(metavar="30|5-9|1,4", help="Draws of lengths (scenario 4).")
-    ] = "30",
+        str | None,
+        typer.Option(
+            metavar="30|5-9|1,4",
+            help="Draws of dragon's lengths (default 30), or of the order of ffdl's pods (20).",
+        ),
+    ] = None,
+    days: Annotated[
+        float, typer.Option(metavar="4", help="Days of arrivals of ffdl, 0.1 to 60.")
+    ] = DAYS,
     out: OutOption = None,
 ) -> None:
     """Replay the experiment of another paper, and show its printed figures beside ours."""
     if name not in NAMES:
         what = f"unknown experiment {name!r}"
         raise failed(Exit.USAGE, what, "experiment", f"use one of {', '.join(NAMES)}")
+    draws = inputs.seeds_of(seeds or DRAWS[name])
+    if name == "ffdl":
+        _run_ffdl(config, draws, days, cluster, out)
+        return
     chosen = inputs.costs_of(inputs.profiles_of(None), costs)
-    draws = inputs.seeds_of(seeds)
     try:
         if cluster is not None:
             cluster_of(cluster)
@@ -109,6 +123,29 @@ def experiment(
         if out is not None:
             _keep(out, found)
     emit(found, form(config), lambda: _table(found))
+
+
+def _run_ffdl(
+    config: Config, seeds: tuple[int, ...], days: float, cluster: str | None, out: Path | None
+) -> None:
+    if cluster is not None:
+        what, remedy = "experiment ffdl has hosts of its own", "leave --cluster out"
+        raise failed(Exit.USAGE, what, f"--cluster {cluster}", remedy)
+    if not 0.1 <= days <= DAYS_MAX:
+        what, remedy = "not a number of days from 0.1 to 60", "give for example --days 4"
+        raise failed(Exit.USAGE, what, f"--days {days:g}", remedy)
+    with locked_folder(out):
+        try:
+            found = ffdl_runs.run(seeds, days)
+        except ReplayError as error:
+            raise inputs.replay_failed(error) from None
+        if out is not None:
+            try:
+                text = to_json(found, indent=2) + "\n"
+                (out / "experiment.json").write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise unwritable(error, out) from None
+    emit(found, form(config), lambda: ffdl_runs.table(found))
 
 
 def _dragon(costs: Costs, cluster: str | None, seeds: tuple[int, ...]) -> DragonExperiment:
