@@ -95,3 +95,56 @@ def test_a_restart_at_the_same_size_repeats_dropout_and_a_second_call(
     for line in ("trained", "weights"):
         wanted = re.findall(rf"^{line} .*$", straight.printed, re.M)
         assert [*dict.fromkeys(re.findall(rf"^{line} .*$", restarted.printed, re.M))] == wanted
+
+
+def test_what_does_not_fit_is_refused_with_the_difference(forks: Forks, tmp_path: Path) -> None:
+    arguments = ("--max_steps", "4", "--per_device_train_batch_size", "8")
+    folder = tmp_path / "refused"
+    script(forks, folder, *arguments).runs(1, stop_after=2)
+    for change, said in (
+        (("--hidden", "32"), "does not fit the model: "),
+        (("--task", "classes"), "of a model BertForMaskedLM, and the script has BertForSequenceC"),
+        (("--samples", "90"), "of a train_dataset of length 96, and the script has 90"),
+    ):
+        other = script(forks, folder, *arguments, *change)
+        other.runs(1, code=1)
+        assert said in other.printed
+    three = script(forks, folder, *arguments)
+    three.runs(3, code=1)
+    assert "a step has 8 samples" in three.printed
+    assert "which 3 GPUs cannot share equally: choose a batch" in three.printed
+
+
+def test_corners(forks: Forks, tmp_path: Path) -> None:
+    bed = ScriptBed(forks, tmp_path / "corners", "hf_corners.py")
+    bed.runs(1)
+    said = dict(line.split(": ", 1) for line in bed.printed.splitlines() if ": " in line)
+    assert "was written with transformers 4.0.0, and this is transformers 5" in said["version"]
+    assert "was not written under a transformers.Trainer" in said["other checkpoint"]
+    assert said["batch of 8 x 2 x 1"] == "1: 8 x 1 x 2; 2: 8 x 2 x 1; 4: 4 x 4 x 1"
+    assert said["batch of 5 x 2 x 3"] == "1: 5 x 1 x 6; 2: 5 x 2 x 3; 4: refused"
+    assert said["divided by the count"] == "used"
+    assert said["not divided by the count"] == "not used"
+    assert said["sample"] == "the same in another order"
+    assert "SyncBatchNorm sees that of all" in said["layers"]
+
+
+def test_without_a_reshape_it_prints_what_it_prints_without_the_hook(
+    forks: Forks, tmp_path: Path
+) -> None:
+    arguments = (
+        *("--max_steps", "6", "--per_device_train_batch_size", "8", "--dropout", "0.1"),
+        *("--augment", "False", "--eval_strategy", "steps", "--eval_steps", "4"),
+    )
+    plain = script(forks, tmp_path / "plain", *arguments)
+    plain.runs_without_reshape()
+    hooked = script(forks, tmp_path / "hooked", *arguments)
+    hooked.runs(1)
+    assert len(losses(plain)) == 6
+    assert untimed(hooked) == untimed(plain)
+
+
+def untimed(bed: ScriptBed) -> list[str]:
+    """The lines without what depends on the clock."""
+    printed = re.sub(r"'(\w+)_(runtime|per_second)': '[^']*'", r"\1", bed.printed)
+    return sorted(re.sub(r"\[W\d+ [\d:.]+", "", printed).splitlines())

@@ -1,0 +1,83 @@
+"""Prints what the parts of the hook of Trainer say to batches, checkpoints, losses and samples."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
+from reshape_sidecar.pytorch.hf_batch import Batch, BatchError
+from reshape_sidecar.pytorch.hf_samples import EpochBatches, Sample
+
+
+class Noise(Dataset):  # type: ignore[misc]
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.rand(1) + index
+
+
+def says(name: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except CheckpointError as error:
+        print(f"{name}: {error}")
+
+
+def divided(batch: Batch) -> str:
+    found = []
+    for ranks in (1, 2, 4):
+        try:
+            on = batch.on(ranks)
+            found.append(f"{ranks}: {on.per_device} x {on.ranks} x {on.accumulation}")
+        except BatchError:
+            found.append(f"{ranks}: refused")
+    return "; ".join(found)
+
+
+def count(compute: Callable[[Any], object]) -> str:
+    hf_verdict.ItemCount.is_used = False
+    compute(torch.tensor(4).as_subclass(hf_verdict.ItemCount))
+    return "used" if hf_verdict.ItemCount.is_used else "not used"
+
+
+def read(order: list[list[int]]) -> dict[int, float]:
+    """What is drawn for each sample of epoch 3, batches in this order."""
+    loader = DataLoader(Noise(), batch_sampler=EpochBatches(order, None, seed=5))
+    loader.batch_sampler.set_epoch(3)
+    return {int(value): float(value) for batch in loader for value in batch}
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    says("other checkpoint", lambda: hf_state.Saved.read(folder))
+    versions = {**hf_state.versions(), "transformers": "4.0.0"}
+    position = {
+        "call": 0,
+        "is_over": False,
+        "batch": {"per_device": 1, "ranks": 1, "accumulation": 1},
+        "model": "Bert",
+        "samples": 1,
+        "steps_per_epoch": 1,
+        "versions": versions,
+    }
+    (folder / hf_state.POSITION_FILE).write_text(json.dumps(position))
+    says("version", lambda: hf_state.Saved.read(folder))
+for batch in (Batch(8, 2, 1), Batch(5, 2, 3)):
+    print(f"batch of {batch.per_device} x 2 x {batch.accumulation}: {divided(batch)}")
+loss = torch.tensor(2.0)
+print(f"divided by the count: {count(lambda items: loss / items.to(loss.device))}")
+print(f"not divided by the count: {count(lambda items: loss if items is not None else 0)}")
+hf_samples.patch_fetch()
+if read([[0, 1], [2, 3]]) == read([[3, 2], [1, 0]]):
+    print("sample: the same in another order")
+assert isinstance(Sample.of(1, 5, 3), int)
+print(f"layers: {[*hf_verdict.model_reasons(torch.nn.BatchNorm1d(2))]}")
