@@ -349,7 +349,7 @@ class Loop:
         position, rank = self._position, self._share.rank
         seed = seed_of(position.seed, "step", position.epoch, number, rank)
         seed_generators(seed)
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(seed)
         if self._looks == 0:
             return None
