@@ -203,6 +203,7 @@ SETTINGS = (
         metavar="DAYS",
         help="Days after a job's end for which its logs are kept; default: for ever.",
     ),
+    Setting("notify", None, "file of the targets of notifications", metavar="FILE"),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting(
         "policy",

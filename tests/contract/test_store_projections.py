@@ -33,6 +33,29 @@ def test_projections_show_what_changed_and_its_seq(make: Callable[[], Store]) ->
     run(make, work)
 
 
+def test_a_reader_of_the_history_goes_on_at_its_cursor(make: Callable[[], Store]) -> None:
+    made = [changes(seq, job_row(seq, seq)) for seq in (1, 2, 3)]
+
+    async def work(store: Store) -> None:
+        for each in made:
+            await store.project(each)
+        assert await store.cursor("notified/chat") is None
+        await store.set_cursor("notified/chat", 3)
+        await store.set_cursor("notified/chat", 1)
+        await store.set_cursor("notified/mail", 2)
+
+    async def later(store: Store) -> None:
+        assert await store.projected_seq() == 3
+        assert await store.cursor("notified/chat") == 1
+        rows = await store.history_between(1, 3)
+        assert [(seq, number) for seq, number, _ in rows] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+        assert tuple(entry for *_, entry in rows) == (*made[1].history, *made[2].history)
+        assert await store.history_between(3, 9) == ()
+
+    run(make, work)
+    run(make, later)
+
+
 async def everything(store: Store) -> tuple[object, ...]:
     """All that users can read."""
     return (

@@ -134,6 +134,8 @@ class JobSpec:
     """Whether its workers may be on several hosts."""
     placement: Placement = Placement.PACK
     """How its workers are placed, if they may be on several hosts."""
+    notify: tuple[str, ...] = ()
+    """Names of the targets that are sent what happens to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from reshape_controller.http.figures import Reasons, counter, gauge, histogram
 from reshape_controller.http.openapi import version
 from reshape_controller.http.timeline import Totals
 from reshape_controller.http.usage import Use
+from reshape_controller.live.notifications.delivery import Outcome
 from reshape_controller.store.protocol import Store, StoreError
 
 _LATENCY_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0)
@@ -83,6 +84,10 @@ class Metrics:
         )
         text = "Time until the store had a record of the log"
         self._append_s = histogram(registry, _STEP_BUCKETS_S, "reshape_store_append_seconds", text)
+        text = "Tries to send a notification; failed: it is sent again, refused: it is not"
+        self._notified = counter(registry, "reshape_notifications", text, "outcome")
+        for outcome in Outcome:
+            self._notified.labels(outcome.value)
         self._jobs = gauge(registry, "reshape_jobs", "Jobs by state", "state")
         self._gpus = gauge(registry, "reshape_gpus", "GPUs by host and state", "host", "state")
         self._seq = gauge(registry, "reshape_log_seq", "Number of the newest log record")
@@ -121,6 +126,10 @@ class Metrics:
     def appended(self, took_s: float) -> None:
         """Count one append to the log."""
         self._append_s.observe(took_s)
+
+    def notified(self, outcome: str) -> None:
+        """Count one try to send a notification."""
+        self._notified.labels(outcome).inc()
 
     async def text(self, store: Store, present: Present) -> bytes:
         """All figures in the text format; if the store does not answer, its last figures."""

@@ -300,6 +300,13 @@ class RecordFields(BaseModel):
         " `standby` and `overlap` may turn it off for all jobs",
         examples=[{"standby": "auto", "overlap": "off"}],
     )
+    notify: list[Label] | None = Field(
+        None,
+        max_length=limits.NOTIFY_MAX,
+        description="targets that are sent what happens to the job, by the names that the operator"
+        " has given them (operations.md, Notifications)",
+        examples=[["team-chat"]],
+    )
     seed: int | None = Field(
         None,
         ge=0,

@@ -28,3 +28,4 @@ MEMORY_MIN_BYTES = 1024 * 1024
 MEMORY_MAX_BYTES = 1 << 46
 RECORD_BYTES_MAX = 1024 * 1024
 """Largest text of a record."""
+NOTIFY_MAX = 8

@@ -191,4 +191,5 @@ def _spec(
         processes_reason=chosen.reason,
         span=fields.span or Spans.NEVER,
         placement=fields.placement or Placement.PACK,
+        notify=tuple(dict.fromkeys(fields.notify or ())),
     )

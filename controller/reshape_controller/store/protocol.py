@@ -281,11 +281,24 @@ class Store(Protocol):
     async def history(self, job: JobId | None, *, limit: int = 1000) -> tuple[HistoryEntry, ...]:
         """Entries of one job (None: of all), oldest first; the newest ``limit`` of them."""
 
+    async def history_between(
+        self, after_seq: int, up_to_seq: int
+    ) -> tuple[tuple[int, int, HistoryEntry], ...]:
+        """Entries of the records after one, up to another, in order: each with its record's seq and
+        its number there."""
+
     async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
         """Decisions about a job (None: all), oldest first; the newest ``limit`` of them."""
 
     async def profiles(self) -> tuple[ProfileRow, ...]:
         """Rows of all job types, by type."""
+
+    # --- readers of the history that go on where they were
+    async def cursor(self, name: str) -> int | None:
+        """Seq up to which a reader has what it reads; None if it has none."""
+
+    async def set_cursor(self, name: str, seq: int) -> None:
+        """Durably note how far a reader is."""
 
     # --- the projections against the log (live.audit)
     async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:

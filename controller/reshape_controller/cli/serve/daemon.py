@@ -26,6 +26,7 @@ from reshape_controller.cli.serve.listening import listen, listen_for_public, li
 from reshape_controller.cli.serve.settings import Backend, DaemonSettings
 from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.core import events as ev
+from reshape_controller.core.model import FieldError, JobSpec
 from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
 from reshape_controller.http.base import Context
 from reshape_controller.http.connections import connections_max
@@ -42,6 +43,8 @@ from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.marks import LAG_S, LogMarks
+from reshape_controller.live.notifications.notifier import Notifier, run_all
+from reshape_controller.live.notifications.targets import Target, unknown_targets
 from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.mark import parse
@@ -99,7 +102,7 @@ class Daemon:
             ),
             self._loop.post,
         )
-        self._admission = Admission(lambda: self._loop.engine.state, self._effects.refusals)
+        self._admission = Admission(lambda: self._loop.engine.state, self._refusals)
         self._control = Control(
             self._loop,
             self._admission,
@@ -171,6 +174,7 @@ class Daemon:
                 ("behind", self._hub.behind()),
                 ("certificate", self._follow_certificate()),
                 ("retention", self._remove_old_logs()),
+                ("notifications", run_all(map(self._notifier, self._settings.notify))),
                 ("gpu-use", gpu_use.watch(self._loop, self._hub.observed, self._clock.now_s)),
             )
         ]
@@ -187,6 +191,20 @@ class Daemon:
         finally:
             begun.cancel()
             await self._end(servers, [*tasks, begun])
+
+    def _refusals(self, spec: JobSpec) -> tuple[FieldError, ...]:
+        """Name the parts of a record that this daemon cannot give."""
+        return self._effects.refusals(spec) + unknown_targets(spec, self._settings.notify)
+
+    def _notifier(self, target: Target) -> Notifier:
+        return Notifier(
+            target,
+            self._store,
+            self._loop.journal.shown_seq,
+            lambda: self._loop.engine.state,
+            self._clock.now_s,
+            self._metrics,
+        )
 
     def _watch_inbox(self) -> Coroutine[None, None, None]:
         return inbox.watch(self._loop, self._admission, self._control, self._identities)

@@ -21,6 +21,7 @@ from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
+from reshape_controller.live.notifications.targets import Target
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
 from reshape_launcher.local import job_environment, users
@@ -87,6 +88,8 @@ class DaemonSettings:
     """Name of the identity that writes into the store; None: none is known."""
     keep_logs_days: int | None = None
     """Days after a job's end for which its logs are kept; None: for ever."""
+    notify: tuple[Target, ...] = ()
+    """Targets of notifications."""
     public: PublicAccess | None = None
     """The socket for people elsewhere; None: there is none."""
 

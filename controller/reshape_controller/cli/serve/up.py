@@ -22,6 +22,7 @@ from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import options_from
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.safe_text import safe
+from reshape_controller.cli.serve import notify_file
 from reshape_controller.cli.serve.devices import NODES, Devices, find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.cli.serve.leader_election import lease_name
@@ -76,6 +77,7 @@ from reshape_sidecar.wire import Shortcut
     "overlap",
     "job_environment",
     "keep_logs_days",
+    "notify",
     "profiles",
     "log_level",
 )
@@ -147,6 +149,7 @@ def checked(config: Config) -> DaemonSettings:
         public=public_access(config),
         inserts=config.text("inserts"),
         keep_logs_days=config.number("keep_logs_days"),
+        notify=notify_file.read(config.text("notify"), config.source("notify")),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 

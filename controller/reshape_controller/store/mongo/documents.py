@@ -29,9 +29,9 @@ def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
     for host in changes.hosts:
         yield "hosts", host.id, {**_host(host), "seq": seq}
     for number, entry in enumerate(changes.history):
-        yield "history", _number(seq, number), _entry(seq, number, entry)
+        yield "history", row_id(seq, number), _entry(seq, number, entry)
     for decision in changes.decisions:
-        yield "decisions", _number(decision.seq, decision.number), _decision(decision)
+        yield "decisions", row_id(decision.seq, decision.number), _decision(decision)
     for row in changes.profiles:
         for collection, fields in profiles.documents(row).items():
             yield collection, row.job_type, {**fields, "seq": row.seq}
@@ -144,6 +144,6 @@ def _decision(decision: Decision) -> Document:
     }
 
 
-def _number(seq: int, number: int) -> str:
+def row_id(seq: int, number: int) -> str:
     """An ``_id`` that sorts by seq, then number."""
     return f"{seq:015d}-{number:06d}"

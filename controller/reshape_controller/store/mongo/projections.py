@@ -35,6 +35,7 @@ from reshape_sidecar import codec
 DUPLICATE = 11000
 """The server's code for a duplicate ``_id``."""
 STAMP = "projections"
+CURSOR = "cursor/"
 _ROW = {"reshape.id": 1, "reshape.key": 1, "reshape.body": 1}
 OURS: Document = {"seq": {"$gt": 0}}
 """Condition for documents of ours; others are not read, and ``db check`` names them."""
@@ -162,6 +163,29 @@ async def history(database: Database, job: JobId | None, limit: int) -> tuple[Hi
     """The newest entries, oldest first."""
     bodies = await _newest_of(database.history, {"job": job} if job is not None else {}, limit)
     return tuple(codec.loads(HistoryEntry, body) for body in bodies)
+
+
+async def history_between(
+    database: Database, after_seq: int, up_to_seq: int
+) -> tuple[tuple[int, int, HistoryEntry], ...]:
+    """Entries of the records after one, up to another, with seq and number."""
+    first, end = mongo_documents.row_id(after_seq + 1, 0), mongo_documents.row_id(up_to_seq + 1, 0)
+    found = database.history.find({"_id": {"$gte": first, "$lt": end}, **OURS}).sort("_id", 1)
+    return tuple(
+        (int(each["seq"]), int(each["number"]), codec.loads(HistoryEntry, str(each.get("body"))))
+        for each in await found.to_list()
+    )
+
+
+async def cursor(database: Database, name: str) -> int | None:
+    """Seq up to which a reader has what it reads; None if it has none."""
+    found = await database.meta.find_one({"_id": CURSOR + name})
+    return int(found["seq"]) if found is not None else None
+
+
+async def set_cursor(database: Database, name: str, seq: int) -> None:
+    """Note how far a reader is."""
+    await database.meta.update_one({"_id": CURSOR + name}, {"$set": {"seq": seq}}, upsert=True)
 
 
 async def decisions(database: Database, job: JobId | None, limit: int) -> tuple[Decision, ...]:

@@ -54,6 +54,7 @@ _PUT = {
     "profiles": _PUT_PROFILE,
 }
 _STAMP = "INSERT OR REPLACE INTO meta (name, value) VALUES ('projected_seq', ?)"
+_CURSOR = "cursor/"
 _ORDER = "submitted_at_s, place, id"
 
 
@@ -165,6 +166,30 @@ def history(
         (*values, max(0, limit)),
     ).fetchall()
     return tuple(codec.loads(HistoryEntry, body) for (body,) in reversed(rows))
+
+
+def history_between(
+    connection: sqlite3.Connection, after_seq: int, up_to_seq: int
+) -> tuple[tuple[int, int, HistoryEntry], ...]:
+    """Entries of the records after one, up to another, with seq and number."""
+    rows = connection.execute(
+        "SELECT seq, number, body FROM history WHERE seq > ? AND seq <= ? ORDER BY seq, number",
+        (after_seq, up_to_seq),
+    ).fetchall()
+    return tuple((seq, number, codec.loads(HistoryEntry, body)) for seq, number, body in rows)
+
+
+def cursor(connection: sqlite3.Connection, name: str) -> int | None:
+    """Seq up to which a reader has what it reads; None if it has none."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (_CURSOR + name,)).fetchone()
+    return row[0] if row is not None and isinstance(row[0], int) else None
+
+
+def set_cursor(connection: sqlite3.Connection, name: str, seq: int) -> None:
+    """Note how far a reader is."""
+    with transaction(connection):
+        query = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
+        connection.execute(query, (_CURSOR + name, seq))
 
 
 def decisions(

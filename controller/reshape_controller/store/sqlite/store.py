@@ -142,6 +142,17 @@ class SqliteStore:
     async def history(self, job: JobId | None, *, limit: int = 1000) -> tuple[HistoryEntry, ...]:
         return await self._on(projections.history, job, limit)
 
+    async def history_between(
+        self, after_seq: int, up_to_seq: int
+    ) -> tuple[tuple[int, int, HistoryEntry], ...]:
+        return await self._on(projections.history_between, after_seq, up_to_seq)
+
+    async def cursor(self, name: str) -> int | None:
+        return await self._on(projections.cursor, name)
+
+    async def set_cursor(self, name: str, seq: int) -> None:
+        await self._on(projections.set_cursor, name, seq)
+
     async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
         return await self._on(projections.decisions, job, limit)
 

@@ -1,0 +1,1 @@
+"""Notifications: what happens to jobs and GPUs, sent to targets that an operator defines."""

@@ -1,0 +1,396 @@
+"""Notifications: to whom, to which addresses, signed, at least once, each receiver by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import IPv4Network, ip_network
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from reshape_controller.core.attempts import PAUSED
+from reshape_controller.core.model import GpuId, Host, HostId, Job, JobId, JobState
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.core.state import State
+from reshape_controller.live.notifications import notifier as module
+from reshape_controller.live.notifications.addresses import is_permitted
+from reshape_controller.live.notifications.delivery import DeliveryFailed, Outcome, deliver
+from reshape_controller.live.notifications.messages import Message, of_entry, of_wait
+from reshape_controller.live.notifications.notifier import CURSOR, Notifier
+from reshape_controller.live.notifications.targets import Event, Target, unknown_targets
+from reshape_controller.store.protocol import Changes, JobRow
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.receiver import SECRET, Receiver
+from tests.support.store_values import SPEC
+
+DEADLINE_S = 100.0
+LOOPBACK = (IPv4Network("127.0.0.0/8"),)
+ADA = Job(JobId("mnist-1"), replace(SPEC, user="ada", notify=("chat",)), 1, 100.0)
+MESSAGE = Message("7-0", Event.ENDED, b"{}")
+
+
+def target(url: str, name: str = "chat", **more: object) -> Target:
+    made = Target(name, url, SECRET.encode(), frozenset(Event), 3600.0, LOOPBACK)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+CHAT = target("https://hooks.example.org/T00/path-secret")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0"),
+        *("100.64.0.1", "100.100.100.200", "192.0.0.192", "224.0.0.1", "240.0.0.1"),
+        *("255.255.255.255", "168.63.129.16", "::1", "::", "fe80::1%eth0", "fd00:ec2::254"),
+        *("fec0::1", "ff02::1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "2001:db8::1"),
+        *("64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:7f00:1::", "2001::1"),
+    ],
+)
+def test_an_address_that_is_not_public_is_refused(address: str) -> None:
+    assert not is_permitted(address, ())
+    assert not is_permitted(address, (ip_network("198.51.100.0/24"),))
+
+
+def test_public_addresses_and_those_of_the_target_are_permitted() -> None:
+    for address in ("1.1.1.1", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"):
+        assert is_permitted(address, ())
+    assert is_permitted("10.1.2.3", (ip_network("10.1.2.0/24"),))
+    assert is_permitted("::ffff:10.1.2.3", (ip_network("10.1.2.0/24"),))
+    assert not is_permitted("10.1.3.3", (ip_network("10.1.2.0/24"),))
+
+
+def entry(kind: str, at_s: float = 200.0, job: JobId | None = ADA.id) -> HistoryEntry:
+    return HistoryEntry(job, at_s, kind, "a text")
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "events"),
+    [
+        ("completed", ADA, [Event.ENDED]),
+        ("cancelled", ADA, [Event.ENDED]),
+        ("failed", ADA, [Event.FAILED]),
+        ("reshape-cost", ADA, [Event.RESHAPED]),
+        ("failure", ADA, []),
+        ("failure", replace(ADA, reason=f"{PAUSED}no retry is left"), [Event.FAILED]),
+        ("granted", replace(ADA, started_at_s=200.0), []),
+        ("completed", replace(ADA, spec=replace(ADA.spec, notify=("other",))), []),
+        ("launched", ADA, []),
+    ],
+)
+def test_an_entry_is_one_event_for_the_targets_of_its_job(
+    kind: str, job: Job, events: list[Event]
+) -> None:
+    assert [each.event for each in of_entry(CHAT, 7, 0, entry(kind), job)] == events
+
+
+def test_a_target_gets_what_it_wants_and_a_failure_as_an_end() -> None:
+    ends = replace(CHAT, events=frozenset({Event.ENDED}))
+    assert [each.event for each in of_entry(ends, 7, 0, entry("failed"), ADA)] == [Event.ENDED]
+    assert list(of_entry(ends, 7, 0, entry("reshape-cost"), ADA)) == []
+
+
+def test_a_quarantined_gpu_is_for_each_target_that_wants_it() -> None:
+    quarantined = entry("gpu-quarantined", job=None)
+    assert [each.id for each in of_entry(CHAT, 7, 3, quarantined, None)] == ["7-3"]
+    assert list(of_entry(replace(CHAT, events=frozenset()), 7, 3, quarantined, None)) == []
+
+
+def test_a_wait_that_was_too_long_has_one_id_wherever_it_is_noticed() -> None:
+    began = replace(ADA, started_at_s=5000.0)
+    (late,) = of_entry(CHAT, 9, 0, entry("granted", 5000.0), began)
+    assert late == of_wait(CHAT, ADA)
+    again = entry("granted", 9000.0)
+    assert list(of_entry(CHAT, 10, 0, again, began)) == [], "these are not its first GPUs"
+    both = [each.event for each in of_entry(CHAT, 9, 0, entry("cancelled", 5000.0), ADA)]
+    assert both == [Event.WAITING, Event.ENDED]
+
+
+def test_an_unknown_target_is_named_with_the_remedy() -> None:
+    spec = replace(SPEC, notify=("chat", "nowhere"))
+    (error,) = unknown_targets(spec, (CHAT,))
+    assert (error.path, error.hint) == ("notify[1]", "use one of: chat")
+    assert "'nowhere' is not a target" in error.message
+    assert "--notify FILE" in unknown_targets(spec, ())[0].hint
+
+
+def test_neither_the_secret_nor_the_path_is_in_the_text_of_a_target() -> None:
+    for text in (repr(CHAT), str(CHAT), CHAT.shown):
+        assert SECRET not in text
+        assert "path-secret" not in text
+    assert CHAT.shown == "https://hooks.example.org/***"
+
+
+async def with_receiver(receiver: Receiver) -> Outcome:
+    await receiver.open()
+    try:
+        return await deliver(target(receiver.url), MESSAGE, 1234.5)
+    finally:
+        await receiver.close()
+
+
+def test_a_notification_is_a_signed_post() -> None:
+    receiver = Receiver()
+    assert asyncio.run(with_receiver(receiver)) is Outcome.DELIVERED
+    (got,) = receiver.received
+    assert got.headers["request"] == "POST /hook?key=path-secret HTTP/1.1"
+    assert (got.headers["reshape-id"], got.headers["reshape-event"]) == ("7-0", "ended")
+    signed = got.headers["reshape-timestamp"].encode() + b"." + got.body
+    right = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert got.headers["reshape-signature"] == f"sha256={right}"
+    assert got.headers["reshape-timestamp"] == "1234"
+
+
+def test_a_redirect_is_not_followed() -> None:
+    async def test() -> Receiver:
+        other = Receiver()
+        await other.open()
+        first = Receiver(307, f"Location: {other.url}\r\n")
+        with pytest.raises(DeliveryFailed, match="answered 307, and redirects are not followed"):
+            await with_receiver(first)
+        await other.close()
+        return other
+
+    assert asyncio.run(test()).received == []
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(200, "delivered"), (422, "refused")])
+def test_an_answer_takes_or_refuses_the_message(status: int, outcome: str) -> None:
+    assert asyncio.run(with_receiver(Receiver(status))).value == outcome
+
+
+@pytest.mark.parametrize("status", [301, 401, 404, 429, 500, 503])
+def test_every_other_answer_is_a_failure_that_may_pass(status: int) -> None:
+    with pytest.raises(DeliveryFailed, match=f"answered {status}"):
+        asyncio.run(with_receiver(Receiver(status)))
+
+
+@pytest.mark.parametrize("allow", [(), LOOPBACK])
+def test_a_name_is_resolved_once_and_the_connection_goes_to_the_checked_address(
+    monkeypatch: pytest.MonkeyPatch, allow: tuple[IPv4Network, ...]
+) -> None:
+    async def test() -> None:
+        receiver, looks = Receiver(), []
+        await receiver.open()
+
+        async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+            looks.append(host)
+            address = "127.0.0.1" if len(looks) == 1 else "127.0.0.2"
+            return [(2, 1, 6, "", (address, port))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+        to = target(f"http://hooks.example.org:{receiver.port}/", allow=allow)
+        if allow:
+            assert await deliver(to, MESSAGE, 0.0) is Outcome.DELIVERED
+        else:
+            with pytest.raises(DeliveryFailed, match=r"127\.0\.0\.1 is not public"):
+                await deliver(to, MESSAGE, 0.0)
+        assert looks == ["hooks.example.org"]
+        assert len(receiver.received) == len(allow)
+        await receiver.close()
+
+    asyncio.run(test())
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def notified(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+class Bed:
+    """A store with a history, and notifiers over it."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.seq = 0
+        self.state = State()
+        self.now_s = 1000.0
+        self.tally = Tally()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def happens(self, *kinds: str, job: Job = ADA) -> None:
+        """Append a record with entries of these kinds."""
+        self.seq += 1
+        spec = job.spec
+        row = JobRow(job.id, spec.name, spec.user, job.state, self.seq, job.submitted_at_s, job)
+        history = tuple(entry(kind, job=job.id) for kind in kinds)
+        await self.store.project(Changes(self.seq, 1.0, (row,), history=history))
+
+    def begins(self, to: Target) -> asyncio.Task[None]:
+        notifier = Notifier(
+            *(to, self.store, lambda: self.seq, lambda: self.state, lambda: self.now_s, self.tally)
+        )
+        self._tasks.append(asyncio.create_task(notifier.run()))
+        return self._tasks[-1]
+
+    async def ends(self) -> None:
+        """End the notifiers as a kill would: at any place."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def reaches(self, what: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not what():
+                await asyncio.sleep(0.01)
+
+    async def noted(self, seq: int, name: str = "chat") -> None:
+        """Wait until the cursor is there."""
+        async with asyncio.timeout(DEADLINE_S):
+            while await self.store.cursor(CURSOR + name) != seq:
+                await asyncio.sleep(0.01)
+
+
+def run(folder: Path, test: Callable[[Bed], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACK_OFF_S", 0.02)
+    monkeypatch.setattr(module, "LOOK_S", 0.02)
+
+    async def inside() -> None:
+        store = SqliteStore(folder / "store.sqlite")
+        await store.open()
+        bed = Bed(store)
+        try:
+            found = test(bed)
+            assert asyncio.iscoroutine(found)
+            await found
+        finally:
+            await bed.ends()
+            await store.close()
+
+    asyncio.run(inside())
+
+
+def test_a_receiver_that_is_away_gets_each_event_in_order_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(bed: Bed) -> None:
+        receiver = Receiver()
+        await receiver.open()
+        await receiver.close()
+        await bed.happens("completed")
+        bed.begins(target(receiver.url))
+        await bed.noted(1)
+        for kind in ("reshape-cost", "launched", "failed"):
+            await bed.happens(kind)
+        with capture_logs() as lines:
+            await bed.reaches(lambda: bed.tally.outcomes.count("failed") > 2)
+        await receiver.open()
+        await bed.noted(4)
+        assert receiver.ids == ["2-0", "4-0"], (
+            "what was before the target's first start is not sent"
+        )
+        assert SECRET not in str(lines)
+        assert "path-secret" not in str(lines)
+        assert bed.tally.outcomes[-2:] == ["delivered", "delivered"]
+        await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
+
+
+def test_a_restart_between_sending_and_noting_sends_again_with_the_same_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(bed: Bed) -> None:
+        receiver = Receiver()
+        await receiver.open()
+        to = target(receiver.url)
+        bed.begins(to)
+        await bed.noted(0)
+        receiver.held = asyncio.Event()
+        await bed.happens("completed")
+        await bed.reaches(lambda: len(receiver.received) == 1)
+        await bed.ends()
+        assert await bed.store.cursor(CURSOR + "chat") == 0
+        receiver.held.set()
+        bed.begins(to)
+        await bed.noted(1)
+        assert receiver.ids == ["1-0", "1-0"]
+        await bed.ends()
+        bed.begins(to)
+        await bed.happens("cancelled")
+        await bed.noted(2)
+        assert receiver.ids == ["1-0", "1-0", "2-0"]
+        await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
+
+
+def test_a_slow_receiver_does_not_delay_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(bed: Bed) -> None:
+        slow, quick = Receiver(), Receiver()
+        slow.held = asyncio.Event()
+        await slow.open()
+        await quick.open()
+        bed.begins(target(slow.url))
+        bed.begins(target(quick.url, "mail"))
+        await bed.noted(0)
+        await bed.noted(0, "mail")
+        both = replace(ADA, spec=replace(ADA.spec, notify=("chat", "mail")))
+        for _ in range(3):
+            await bed.happens("reshape-cost", job=both)
+        await bed.noted(3, "mail")
+        assert quick.ids == ["1-0", "2-0", "3-0"]
+        assert len(slow.received) <= 1
+        slow.held.set()
+        await bed.noted(3)
+        assert slow.ids[-1] == "3-0"
+        for receiver in (slow, quick):
+            await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
+
+
+def test_a_message_that_the_receiver_refuses_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(bed: Bed) -> None:
+        receiver = Receiver(422)
+        await receiver.open()
+        bed.begins(target(receiver.url))
+        await bed.noted(0)
+        await bed.happens("completed")
+        await bed.noted(1)
+        receiver.status = 200
+        await bed.happens("failed")
+        await bed.noted(2)
+        assert bed.tally.outcomes == ["refused", "delivered"]
+        await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
+
+
+def test_a_job_that_waits_too_long_is_sent_once_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITS_EVERY", 1)
+
+    async def test(bed: Bed) -> None:
+        receiver = Receiver()
+        await receiver.open()
+        bed.state.hosts[HostId("a")] = Host(HostId("a"), "testing", (GpuId("a-0"),))
+        bed.state.jobs[ADA.id] = ADA
+        bed.begins(target(receiver.url))
+        await bed.noted(0)
+        await bed.happens("reshape-cost")
+        await bed.noted(1)
+        assert receiver.ids == ["1-0"], "it has waited for 900 s, not for an hour"
+        bed.now_s = 9000.0
+        await bed.reaches(lambda: len(receiver.received) == 2)
+        begun = replace(ADA, started_at_s=200.0, state=JobState.RUNNING)
+        await bed.happens("completed", job=begun)
+        await bed.noted(2)
+        assert receiver.ids == ["1-0", f"{ADA.id}-waiting", "2-0"]
+        await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
