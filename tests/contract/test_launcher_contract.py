@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.slurm.fake_slurm import FakeSlurm
+from examples.slurm.slurm_launcher import SlurmLauncher
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.spec import ContainerStatus, LaunchError, ReleaseCheck
 from reshape_sidecar.wire import Mode, OnSaveTimeout, Phase
@@ -30,7 +32,16 @@ class SlowedBed(Bed):
         self.launcher = DeclaredLauncher(self.launcher, costs)
 
 
-@pytest.fixture(params=[Bed, SlowedBed], ids=["local", "slowed"])
+class SlurmBed(Bed):
+    """The skeleton of docs/another-orchestrator.md, on a Slurm of this machine."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        super().__init__(tmp_path)
+        slurm = FakeSlurm(tmp_path / "slurm")
+        self.launcher = SlurmLauncher(self.root, slurm, reads_memory=False)
+
+
+@pytest.fixture(params=[Bed, SlowedBed, SlurmBed], ids=["local", "slowed", "slurm"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bed]:
     with bed(tmp_path, request.param) as made:
         yield made

@@ -143,7 +143,8 @@ class Bed:
         """Pid of the agent (of the init with this pid); waits until there is one."""
 
         def look() -> int | None:
-            parent = self.init().pid if init is None else init
+            found_init = init_of(self.folder.run)
+            parent = init or (found_init.pid if found_init is not None else 0)
             children = proc.descendants(parent, proc.snapshot())
             found = [child.pid for child in children if b"agent/__main__.py" in _command(child.pid)]
             return found[0] if found else None
