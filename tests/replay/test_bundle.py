@@ -15,7 +15,15 @@ from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.replays.folder import locked_folder
 from tests.support.replay_bed import reshape
 
-FIGURES = ("figure-06", "figure-07", "figure-08", "figure-09", "figure-10", "figure-11")
+FIGURES = (
+    "figure-02",
+    "figure-06",
+    "figure-07",
+    "figure-08",
+    "figure-09",
+    "figure-10",
+    "figure-11",
+)
 
 
 def bundle(folder: Path, *more: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,10 @@ def test_the_figures_show_iterations_per_second_and_the_printed_times(tmp_path: 
     speeds = (out / "figures" / "figure-03.svg").read_text()
     for words in ("job-1", "job-2", "iterations per second", "(b) by restart", "(c) in place"):
         assert words in speeds
+    reshapes = (out / "figures" / "figure-01.svg").read_text()
+    assert "(a) default" not in reshapes, "it reshapes nothing"
+    for words in ("(b) by restart", "(c) in place", "4 GPUs", "2 GPUs"):
+        assert words in reshapes
     bars = (out / "figures" / "figure-04.svg").read_text()
     assert "makespan (s)" in bars
     assert "printed" in bars
@@ -143,3 +148,13 @@ def test_job_1_does_24_then_17_then_24_iterations_per_second_in_place() -> None:
 def test_the_printed_metrics_follow_from_the_printed_times() -> None:
     found = [case_figures.metrics(PRINTED[panel.name]) for panel in PANELS]
     assert found == [(1249, 851), (1143, 889), (845, 678.5)]
+
+
+def test_job_1_starts_trains_and_reshapes_twice_in_place() -> None:
+    result = run(scene(IN_PLACE), "paper", "sidecar")
+    found = case_figures.spans(result, "job-1", {"job-1": 4, "job-2": 2})
+    assert [label for label, *_ in found] == [
+        *("starts", "4 GPUs", "reshapes", "2 GPUs", "reshapes", "4 GPUs")
+    ]
+    assert [end_s for *_, end_s in found] == pytest.approx([174, 263, 290, 732, 769, 826], abs=1.0)
+    assert all(a[2] == b[1] for a, b in pairwise(found))

@@ -20,6 +20,7 @@ from reshape_controller.core.record import LogRecord
 from reshape_controller.replay import figures, row_files
 from reshape_controller.replay.figure_styles import labels_in_figures
 from reshape_controller.replay.paper import WORKLOADS
+from reshape_controller.replay.profile_figures import figure_2
 from reshape_controller.replay.report import table_8
 from reshape_controller.replay.rows import Interval
 from reshape_controller.replay.setup import Contender, Setup, code_mark
@@ -111,6 +112,8 @@ def write(
             row_files.write_parquet(folder / f"{name}.parquet", rows)
     times = completion_times(runs)
     pictures = folder / "figures"
+    types = dict.fromkeys(host.gpu_type for host in scene.cluster.hosts)
+    figure_2(pictures / "figure-02", setup.bundle.profiles, types)
     figures.figure_6(pictures / "figure-06", {setup.name: summary})
     figures.figure_7(pictures / "figure-07", shown)
     figures.figure_8(pictures / "figure-08", shown)

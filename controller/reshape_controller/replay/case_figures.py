@@ -1,7 +1,7 @@
 """Figures of the case study: iterations per second of its jobs, makespan and mean completion time.
 
-Does: draw the paper's Figures 3 (a panel for each approach) and 4 from our replays. Figure 4 has
-the printed times beside ours.
+Does: draw the paper's Figures 1 (what a reshape takes), 3 (a panel for each approach) and 4 from
+our replays. Figure 4 has the printed times beside ours.
 """
 
 from __future__ import annotations
@@ -54,6 +54,61 @@ def metrics(completed_s: Mapping[str, float]) -> tuple[float, float]:
     """Return makespan and mean completion time, from the submissions of the paper."""
     times = [at_s - SUBMITTED_S[job] for job, at_s in completed_s.items()]
     return max(completed_s.values()), fmean(times)
+
+
+def spans(result: Result, job: str, sizes: Mapping[str, int]) -> list[tuple[str, float, float]]:
+    """Return what a job does from its launch on, as label, start and end; GPUs while it trains."""
+    (row,) = (each for each in result.jobs if str(each.job) == job)
+    assert row.launched_s is not None
+    assert row.first_step_s is not None
+    found = [("starts", row.launched_s, row.first_step_s)]
+    size, since_s = sizes[job], row.first_step_s
+    for change in (each for each in result.reshapes if str(each.job) == job):
+        found.append((f"{size} GPUs", since_s, change.asked_at_s))
+        size, since_s = change.size_after, change.asked_at_s + change.seconds
+        found.append(("reshapes", change.asked_at_s, since_s))
+    return [*found, (f"{size} GPUs", since_s, row.finished_s)]
+
+
+def figure_1(path: Path, results: Mapping[str, Result], sizes: Mapping[str, int]) -> None:
+    """Draw what both jobs do around the first reshape, a panel for each approach that reshapes."""
+    shown = {label: result for label, result in results.items() if result.reshapes}
+    end_s = max(change.asked_at_s + change.seconds for r in shown.values() for change in r.reshapes)
+
+    def panel(label: str) -> Callable[[Axes], None]:
+        def draw_it(axes: Axes) -> None:
+            for place, (job, shade) in enumerate(SHADES.items()):
+                for text, begin_s, stop_s in spans(shown[label], job, sizes):
+                    trains = text.endswith("GPUs")
+                    face, hatch = (shade, "") if trains else ("white", "///")
+                    hatch = "xxx" if text == "reshapes" else hatch
+                    width = min(stop_s, end_s) - begin_s
+                    if width <= 0:
+                        continue
+                    axes.barh(
+                        place, width, 0.6, left=begin_s, color=face, edgecolor=shade, hatch=hatch
+                    )
+                    if trains and width > end_s / 30:
+                        at = (begin_s + width / 2, place)
+                        turn = 0 if width > end_s / 8 else 90
+                        axes.text(
+                            *at,
+                            text,
+                            color="white",
+                            ha="center",
+                            va="center",
+                            fontsize=7,
+                            rotation=turn,
+                        )
+            axes.set_title(f"{TITLES[label]} (hatched: starts, crossed: reshapes)", fontsize=8)
+            axes.set_yticks(range(len(SHADES)), list(SHADES))
+            axes.invert_yaxis()
+            axes.set_xlabel("seconds")
+            axes.set_xlim(0, end_s)
+
+        return draw_it
+
+    draw(path, [panel(label) for label in shown], INCHES)
 
 
 def figure_3(path: Path, results: Mapping[str, Result], sizes: Mapping[str, int]) -> None:

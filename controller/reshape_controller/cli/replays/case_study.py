@@ -47,7 +47,9 @@ def _keep(out: Path, results: Mapping[str, Result], lines: list[PanelRow]) -> No
     """Write the output and the figures; without matplotlib a note instead of these."""
     try:
         (out / "summary.json").write_text(to_json(lines, indent=2) + "\n", encoding="utf-8")
-        case_figures.figure_3(out / "figures" / "figure-03", results, {"job-1": 4, "job-2": 2})
+        sizes = {"job-1": 4, "job-2": 2}
+        case_figures.figure_1(out / "figures" / "figure-01", results, sizes)
+        case_figures.figure_3(out / "figures" / "figure-03", results, sizes)
         case_figures.figure_4(out / "figures" / "figure-04", results)
     except NoMatplotlib as error:
         note(str(error))
