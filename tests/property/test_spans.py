@@ -8,7 +8,7 @@ from tests.property.random_spans import run
 from tests.support.gate import examples
 
 PARTS = 4
-SEEDS = range(examples(80))
+SEEDS = range(examples(240))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
