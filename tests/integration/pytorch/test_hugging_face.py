@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.ranks_bed import Forks, ScriptBed
+from tests.support.daemon_bed import Bed, eventually
+from tests.support.pytorch_bed import PYTHON
+from tests.support.ranks_bed import SCRIPTS, START_S, Forks, ScriptBed
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
 LOSS = re.compile(r"^step (\d+) loss (\S+) rate (\S+) log (\d+)$", re.M)
 EVALUATION = re.compile(r"^evaluation at (\d+) loss (\S+)$", re.M)
+STEPS = 300
 ROUNDING = 2e-6
 """Twice what straight runs on 2 x 8 and on 1 x 16 samples differ by, relative to a loss."""
 COMMON = (
@@ -148,3 +152,38 @@ def untimed(bed: ScriptBed) -> list[str]:
     """The lines without what depends on the clock."""
     printed = re.sub(r"'(\w+)_(runtime|per_second)': '[^']*'", r"\1", bed.printed)
     return sorted(re.sub(r"\[W\d+ [\d:.]+", "", printed).splitlines())
+
+
+def test_a_daemon_reshapes_it_4_2_4_with_nothing_but_a_record(bed: Bed) -> None:
+    truth = bed.folder / "truth.json"
+    truth.write_text(json.dumps({"seconds_per_step": {"paced": {"2": 0.1, "4": 0.1}}}))
+    bed.up("--device-truth", str(truth), "--preset", "paper")
+    arguments = (
+        *("--max_steps", str(STEPS), "--per_device_train_batch_size", "4"),
+        *("--dataloader_num_workers", "1"),
+    )
+    job = bed.submit(
+        "bert",
+        steps=STEPS,
+        command=[str(PYTHON), "hf_train.py", *COMMON, *arguments],
+        code=str(SCRIPTS),
+        framework="pytorch",
+        job_type="paced",
+    )
+    log = bed.home / "jobs" / job / "attempt-1" / "logs" / "training.log"
+    eventually(
+        lambda: log.exists() and "step 20 loss" in log.read_text(), least_s=START_S, text="step 20"
+    )
+    newcomer = bed.submit("newcomer", steps=100_000, optional_gpus=[2], max_wait_s=1)
+    eventually(lambda: bed.job(job)["size"] == 2, least_s=START_S, text="2 GPUs")
+    bed.reaches(job, "running", size=2)
+    bed.reshape("cancel", "newcomer")
+    bed.reaches(newcomer, "cancelled")
+    ended = ("completed", "failed")
+    eventually(lambda: bed.job(job)["state"] in ended, least_s=START_S, text="the end")
+    done, printed = bed.job(job), log.read_text()
+    assert done["state"] == "completed", printed
+    assert (done["reshape_downs"], done["reshape_ups"]) == (1, 1)
+    assert (done["steps_lost"], done["failures"], done["container_restarts"]) == (0, 0, 0)
+    assert done["trajectory"] == "exact", done
+    assert [int(step) for step, *_ in LOSS.findall(printed)] == [*range(1, STEPS + 1)]
