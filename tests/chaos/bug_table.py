@@ -19,6 +19,7 @@ class Finder(Enum):
     """The command that must fail."""
 
     PLANS = "random plans"
+    HANDOVERS = "random hand-overs"
     SIDECARS = "random SideCars"
     KILLS = "kills of daemons"
     CHAOS = "`make chaos`"
@@ -119,7 +120,7 @@ ENGINE = (
         ABORT,
         "if change.kind is not ChangeKind.GROW:  # its",
         "if True:  # its",
-        Finder.PLANS,
+        Finder.HANDOVERS,
     ),
     Bug(
         "growth-forgotten",
@@ -127,7 +128,7 @@ ENGINE = (
         ABORT,
         "if donor.change is not None and donor.change.kind is ChangeKind.GROW:",
         "if False:",
-        Finder.PLANS,
+        Finder.HANDOVERS,
     ),
     Bug(
         "wrong-generation-checked",

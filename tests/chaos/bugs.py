@@ -46,6 +46,12 @@ COMMANDS = {
     Finder.PLANS: Command(
         ("tests.property.random_plans", "3000", "--workers", "1"), r"seed (\d+) fails", "seeds", 1
     ),
+    Finder.HANDOVERS: Command(
+        ("tests.property.random_handovers", "3000", "--workers", "1"),
+        r"seed (\d+) fails",
+        "seeds",
+        1,
+    ),
     Finder.SIDECARS: Command(
         ("tests.property.random_sidecars", "3000", "--workers", "1"),
         r"seed (\d+) fails",
