@@ -96,6 +96,7 @@ PARTS = (
             "tests/integration/pytorch/",
         ),
     ),
+    Part("page in a browser (make test-page)", make("test-page"), 2, 2, after=SETUP),
     Part(
         "MongoDB tier (make test-mongo)", make("test-mongo"), 1, 5,
         gate=Gate.MARKED, after=SETUP,
