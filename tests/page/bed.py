@@ -108,9 +108,16 @@ class Open:
 
 
 @contextlib.contextmanager
-def past_run(folder: Path, jobs: int = 60) -> Iterator[str]:
-    """Give the URL of ``reshape show`` on a replay of some jobs."""
+def past_run(folder: Path, jobs: int = 60, part: float = 1.0) -> Iterator[str]:
+    """Give the URL of ``reshape show`` on a replay of some jobs.
+
+    ``part``: of its log; one that is cut off shows jobs that run and wait.
+    """
     write_replay(folder, jobs, "16xV100")
+    if part < 1.0:
+        log = folder / "log" / "adaptive-0.jsonl"
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(lines[: int(part * len(lines))]))
     environment = {
         "PYTHONPATH": ":".join(str(ROOT / name) for name in SOURCES),
         "PATH": "/usr/bin:/bin",
