@@ -6,11 +6,12 @@ takes no seconds for that.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -25,7 +26,16 @@ SCRIPTS = ROOT / "tests" / "integration" / "pytorch" / "scripts"
 START_S = 300.0
 """Longest wait for a start on a busy machine."""
 STEP_S = 0.01
-ports = itertools.count(11_000 + os.getpid() % 9000)
+ports = iter(range(11_000 + os.getpid() * 17 % 9000, 32_000))
+
+
+def free_port() -> int:
+    """Return a port on which no process listens, below those of outgoing connections."""
+    for port in ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("there is no free port")
 
 
 class Forks:
@@ -157,5 +167,5 @@ class ScriptBed:
             "RESHAPE_JOB_TYPE": "paced",
             "RESHAPE_CHECKPOINTS": str(self.folder / "checkpoints"),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(next(ports)),
+            "MASTER_PORT": str(free_port()),
         }
