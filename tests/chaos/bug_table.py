@@ -136,7 +136,8 @@ ENGINE = (
         HANDOVER,
         "gpu_ledger.release(tx, job_id, given, job.generation - 1)",
         "gpu_ledger.release(tx, job_id, given, job.generation - 2)",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "deadline-without-effect",
@@ -145,7 +146,8 @@ ENGINE = (
         '            reason = f"its training processes still ran after {waited}"\n'
         "            attempts.remove(tx, job_id, reason, after=job.after_end)",
         "            tx.update(job_id, deadline=None)",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "effects-once",
@@ -153,7 +155,8 @@ ENGINE = (
         f"{CORE}/engine.py",
         "            if desired is not None:\n                commands.append(SetDesired(desired))",
         "            del desired",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "unsaved-preempted",
@@ -161,7 +164,8 @@ ENGINE = (
         HANDOVER,
         'unsaved = "it cannot save its steps" if leaves and donor.program.loses else ""',
         'unsaved = "" if leaves else ""',
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
     Bug(
         "promise-stays",
@@ -169,7 +173,8 @@ ENGINE = (
         ABORT,
         "            gpu_ledger.promise(tx, (gpu.id,), None)\n",
         "            pass\n",
-        Finder.PLANS,
+        Finder.TEST,
+        ("tests/unit/core",),
     ),
 )
 SIDECAR = (

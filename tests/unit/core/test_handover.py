@@ -53,6 +53,14 @@ def test_a_grant_waits_for_the_release_to_be_verified_not_for_the_victims_restar
     assert world.job("b").stage is Stage.TRAINING
 
 
+def test_the_check_of_a_donors_release_covers_the_process_that_has_just_stopped() -> None:
+    world = two_jobs()
+    before = world.job("a").generation
+    world.plan(("b", 2), ("a", 2))
+    assert world.job("a").generation > before
+    assert world.verified[-1].generation == before
+
+
 def test_a_verification_of_an_earlier_release_says_nothing_of_a_later_one() -> None:
     world = two_jobs()
     world.plan(("b", 2), ("a", 2))
