@@ -37,7 +37,7 @@ function Cards({ it }) {
 function Lists({ it }) {
   return html`
     <section><h2>Queue <small>${shown(it.queue, it.queued)}</small></h2>
-      <${Table} label="Queue" columns=${QUEUE} rows=${it.queue} keyOf=${(job) => job.id} empty="No job waits." /></section>
+      <${Table} label="Queue" columns=${queueColumns(it.gpus.idle)} rows=${it.queue} keyOf=${(job) => job.id} empty="No job waits." /></section>
     <section><h2>Running <small>${shown(it.runs, it.running)}</small></h2>
       <${Table} label="Running jobs" columns=${RUNS} rows=${it.runs} keyOf=${(job) => job.id} empty="No job holds GPUs." /></section>
     <section><h2>Failed in 24 h <small>${shown(it.failures, it.failed)}</small></h2>
@@ -52,7 +52,15 @@ function shown(rows, total) {
 
 const sizes = (job) => (job.pinned ? `${job.pinned} (pinned)` : job.optional_gpus.join(", "));
 
-const QUEUE = [
+/** Why a job waits: the engine's reason, or, for a job that no plan has named yet, what it lacks. */
+function whyItWaits(job, idle) {
+  if (job.reason && job.reason !== "is queued") return job.reason;
+  const least = job.pinned ?? Math.min(...job.optional_gpus);
+  const lacks = idle < least ? `needs ${count(least, "GPU")}, and ${idle || "none"} ${idle > 1 ? "are" : "is"} idle` : "its turn has not come";
+  return job.position > 1 ? `${lacks}; ${count(job.position - 1, "job")} before it` : lacks;
+}
+
+const queueColumns = (idle) => [
   { head: "Place", cell: (job) => job.position ?? "next", number: true },
   { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
   { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
@@ -60,7 +68,7 @@ const QUEUE = [
   { head: "Waits", cell: (job) => span(nowS() - job.submitted_at_s), number: true, narrow: false },
   { head: "Starts", cell: (job) => fromNow(job.predicted_start_at_s) },
   { head: "Ends", cell: (job) => fromNow(job.predicted_end_at_s), narrow: false },
-  { head: "Why it waits", cell: (job) => job.reason || "–", text: true, plain: true },
+  { head: "Why it waits", cell: (job) => whyItWaits(job, idle), text: true, plain: true },
 ];
 
 const RUNS = [
