@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from ipaddress import IPv4Network, ip_network
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +20,7 @@ from reshape_controller.core.attempts import PAUSED
 from reshape_controller.core.model import GpuId, Host, HostId, Job, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
+from reshape_controller.live.notifications import delivery
 from reshape_controller.live.notifications import notifier as module
 from reshape_controller.live.notifications.addresses import is_permitted
 from reshape_controller.live.notifications.delivery import DeliveryFailed, Outcome, deliver
@@ -178,12 +182,12 @@ def test_a_name_is_resolved_once_and_the_connection_goes_to_the_checked_address(
         receiver, looks = Receiver(), []
         await receiver.open()
 
-        async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
             looks.append(host)
             address = "127.0.0.1" if len(looks) == 1 else "127.0.0.2"
             return [(2, 1, 6, "", (address, port))]
 
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+        monkeypatch.setattr(delivery, "socket", SimpleNamespace(getaddrinfo=resolve, SOCK_STREAM=1))
         to = target(f"http://hooks.example.org:{receiver.port}/", allow=allow)
         if allow:
             assert await deliver(to, MESSAGE, 0.0) is Outcome.DELIVERED
@@ -193,6 +197,92 @@ def test_a_name_is_resolved_once_and_the_connection_goes_to_the_checked_address(
         assert looks == ["hooks.example.org"]
         assert len(receiver.received) == len(allow)
         await receiver.close()
+
+    asyncio.run(test())
+
+
+def test_names_that_nothing_answers_leave_the_threads_of_the_daemon_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, answers = threading.Event(), threading.Event()
+
+    def resolve(*_: object, **__: object) -> list[object]:
+        begun.set()
+        answers.wait(DEADLINE_S)
+        raise OSError("no server of the DNS answers")
+
+    async def test() -> None:
+        stub = SimpleNamespace(getaddrinfo=resolve, SOCK_STREAM=1)
+        monkeypatch.setattr(delivery, "socket", stub)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        waits = [asyncio.create_task(deliver(CHAT, MESSAGE, 0.0)) for _ in range(3)]
+        try:
+            async with asyncio.timeout(DEADLINE_S / 2):
+                while not begun.is_set():
+                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(lambda: None)
+        finally:
+            answers.set()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    asyncio.run(test())
+
+
+def test_a_receiver_that_keeps_the_connection_does_not_keep_the_daemon_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Writer:
+        closes = asyncio.Event()
+
+        def write(self, _: bytes) -> None: ...
+
+        async def drain(self) -> None: ...
+
+        def close(self) -> None: ...
+
+        async def wait_closed(self) -> None:
+            self.closes.set()
+            await asyncio.Event().wait()
+
+    async def connect(*_: object, **__: object) -> tuple[asyncio.StreamReader, Writer]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"HTTP/1.1 204 \r\n")
+        return reader, writer
+
+    async def test() -> None:
+        monkeypatch.setattr(asyncio, "open_connection", connect)
+        task = asyncio.create_task(deliver(target("http://127.0.0.1:9/"), MESSAGE, 0.0))
+        await writer.closes.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    writer = Writer()
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", "closes the connection without an answer"),
+        (b"SSH-2.0-OpenSSH\r\n", "does not answer by HTTP/1"),
+        (b"HTTP/1.1 ok\r\n", "does not answer by HTTP/1"),
+        (b"HTTP/1.1\r\n", "does not answer by HTTP/1"),
+        (b"HTTP/1.1 " + b"2" * 10_000, "is longer|exceed|limit"),
+    ],
+)
+def test_an_answer_that_is_none_is_named(answer: bytes, text: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(answer)
+        writer.close()
+
+    async def test() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(DeliveryFailed, match=text):
+            await deliver(target(f"http://127.0.0.1:{port}/"), MESSAGE, 0.0)
+        server.close()
 
     asyncio.run(test())
 
@@ -391,6 +481,29 @@ def test_a_job_that_waits_too_long_is_sent_once_while_it_waits(
         await bed.happens("completed", job=begun)
         await bed.noted(2)
         assert receiver.ids == ["1-0", f"{ADA.id}-waiting", "2-0"]
+        await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
+
+
+def test_a_defect_delays_notifications_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STORE_RETRY_S", 0.02)
+
+    async def test(bed: Bed) -> None:
+        receiver = Receiver()
+        await receiver.open()
+        bed.state = None  # type: ignore[assignment]
+        with capture_logs() as logs:
+            task = bed.begins(target(receiver.url))
+            await bed.reaches(lambda: len(logs) > 1)
+        assert {each["event"] for each in logs} == {"notifications-delayed"}
+        assert "'jobs'" in logs[0]["error"]
+        bed.state = State()
+        await bed.happens("completed")
+        await bed.reaches(lambda: receiver.ids == ["1-0"])
+        assert not task.done()
         await receiver.close()
 
     run(tmp_path, test, monkeypatch)

@@ -2,7 +2,8 @@
 
 Does: resolve the host once, check each address, and connect to one of these, so that a second
 answer of the DNS changes nothing. Never: follow a redirect, use a proxy, or read more than a
-status line. Every wait has a bound.
+status line; or look up a name in a thread that the rest of the daemon needs. Every wait has a
+bound.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import functools
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 
 from reshape_controller.core.errors import ReshapeError
@@ -22,6 +24,9 @@ from reshape_controller.live.notifications.targets import Target
 DELIVERY_S = 10.0
 """Longest time of a delivery, from the DNS to the status line."""
 STATUS_BYTES_MAX = 4096
+LOOKUPS_MAX = 64
+"""Names that are looked up at once. If no server of the DNS answers, a lookup outlives its delivery
+for up to a minute."""
 REFUSALS = (400, 413, 415, 422)
 """The receiver has read the message, and does not take it: a repeat would not help."""
 
@@ -59,8 +64,8 @@ async def deliver(target: Target, message: Message, now_s: float) -> Outcome:
 
 async def _address(target: Target) -> str:
     """Resolve the host once; return an address that was checked. Raises OSError, DeliveryFailed."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    look = functools.partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_lookups(), look)
     addresses = [str(entry[4][0]) for entry in found]
     for address in addresses:
         if not is_permitted(address, target.allow):
@@ -68,6 +73,12 @@ async def _address(target: Target) -> str:
         if not target.has_tls and not is_allowed(address, target.allow):
             raise DeliveryFailed(f"{address}: plain HTTP goes only to addresses of allow")
     return addresses[0]
+
+
+@functools.cache
+def _lookups() -> ThreadPoolExecutor:
+    """Return threads of our own: the loop's few also renew the lease, and a lookup can hang."""
+    return ThreadPoolExecutor(LOOKUPS_MAX, "notify-lookup")
 
 
 @functools.cache
@@ -93,11 +104,14 @@ async def _posted(target: Target, address: str, message: Message, now_s: float) 
         lines = [f"POST {target.path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items()), "", ""]
         writer.write("\r\n".join(lines).encode() + message.body)
         await writer.drain()
-        version, status, *_ = (await reader.readline()).decode("latin-1").split(" ", 2)
-        if not version.startswith("HTTP/1."):
+        line = await reader.readline()
+        if not line:
+            raise EOFError("the receiver closes the connection without an answer")
+        version, _, status = line.decode("latin-1").partition(" ")
+        if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
             raise ValueError("the receiver does not answer by HTTP/1")
-        return int(status)
+        return int(status[:3])
     finally:
         writer.close()
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        with contextlib.suppress(OSError):  # but not a cancel, or the daemon could not stop
             await asyncio.wait_for(writer.wait_closed(), 1.0)

@@ -84,9 +84,11 @@ class Notifier:
                 cursor = await self._follow(cursor)
                 if looks % WAITS_EVERY == 0:
                     await self._send_waits()
-            except StoreError as error:
-                log.warning("notifications-delayed", target=self._target.name, error=str(error))
+            except Exception as error:  # a defect, too: no notification may stop the controller
+                what = str(error) if isinstance(error, StoreError) else repr(error)
+                log.warning("notifications-delayed", target=self._target.name, error=what)
                 await asyncio.sleep(STORE_RETRY_S)
+                cursor = max(cursor, self._noted_seq)  # what it noted is not sent again
             looks += 1
             await asyncio.sleep(LOOK_S)
 
