@@ -81,7 +81,7 @@ def preempting_start(
     for host in hosts:
         jobs = by_host.get(host.id, [])
         jobs.sort(key=lambda job: (job.spec.priority, -_has_run_at_s(job), job.id))
-        found += _start(newcomer, host, jobs, lambda job, missing: 0)
+        found += _start_that_preempts(newcomer, host, jobs)
     return min(found, key=_preference, default=None), again_s
 
 
@@ -102,10 +102,7 @@ def equal_start(
     for host in hosts:
         jobs = by_host.get(host.id, [])
         jobs.sort(key=lambda job: (job.spec.priority, -forecast.end_ms(job), job.id))
-        for start in _start(newcomer, host, jobs, lambda job, missing: 0):
-            gives = sum(job.size - job.sizes[0] for job, _ in start.donors)
-            if host.idle + gives < newcomer.sizes[0]:  # else it starts after their cool-down
-                found.append(start)
+        found += _start_that_preempts(newcomer, host, jobs)
     return min(found, key=_preference, default=None), again_s
 
 
@@ -164,6 +161,21 @@ def _start(
     count = host.idle + sum(job.size - kept for job, kept in donors)
     size = max(size for size in newcomer.sizes if size <= count)
     return [OutrankingStart(size, host, tuple(donors))]
+
+
+def _start_that_preempts(
+    newcomer: JobView, host: HostView, jobs: list[JobView]
+) -> list[OutrankingStart]:
+    """Return the start that preempts the first of ``jobs``; none if they are not enough, or if
+    shrinks of them would do: then the newcomer starts after their cool-down."""
+    starts = _start(newcomer, host, jobs, lambda job, missing: 0)
+    return [start for start in starts if not _shrinks_would_do(newcomer, start)]
+
+
+def _shrinks_would_do(newcomer: JobView, start: OutrankingStart) -> bool:
+    """Whether the donors of a start could shrink and train on instead."""
+    gives = sum(max(0, job.size - min(job.sizes, default=job.size)) for job, _ in start.donors)
+    return start.host.idle + gives >= newcomer.sizes[0]
 
 
 def _preference(start: OutrankingStart) -> tuple[int, int, str]:

@@ -68,6 +68,24 @@ def test_jobs_that_shrink_are_not_preempted_even_if_that_saves_no_time() -> None
     assert plan.preemption is None
 
 
+def cooling(size: int, now_s: float = 10_000.0) -> Cluster:
+    """``low`` has all GPUs and was reshaped a moment ago; ``new`` needs ``size`` of them."""
+    low: dict[str, Any] = {"runs_since_s": 0.0, "reshaped_at_s": 9_999.0, "reshape_cost_s": 30.0}
+    return Cluster(now_s=now_s).runs("low", 4, sizes=[2, 4], **low).waits("new", sizes=[size])
+
+
+def test_a_job_that_can_shrink_after_its_cool_down_is_not_preempted_before() -> None:
+    plan = decide(cooling(2), new=1)
+    assert plan.targets == (), "the engine refuses to preempt a job whose shrink would do"
+    assert plan.wake_at_s == 10_149.0
+    plan = decide(cooling(2, now_s=10_149.0), new=1)
+    assert sizes_by_job(plan.targets) == {"new": 2, "low": 2}
+
+
+def test_a_job_in_its_cool_down_is_preempted_if_its_shrink_would_not_do() -> None:
+    assert sizes_by_job(decide(cooling(4), new=1).targets) == {"new": 4, "low": 0}
+
+
 def test_equal_priorities_preempt_nobody() -> None:
     assert decide(rigid(), low=1, mid=1, new=1).targets == ()
 
