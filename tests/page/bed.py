@@ -149,6 +149,7 @@ def colours_on(page: Page) -> int:
         page.evaluate(
             """() => {
               const canvas = document.querySelector("canvas");
+              if (!canvas || !canvas.width || !canvas.height) return 0;
               const {width, height} = canvas;
               const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
               const found = new Set();

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.bed import DEADLINE_MS, LIVE, Open, PageBed, colours_on
-from tests.support.daemon_bed import SAVES
+from tests.support.daemon_bed import SAVES, eventually
 
 pytestmark = pytest.mark.page
 expect.set_options(timeout=DEADLINE_MS)
@@ -33,7 +33,7 @@ def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
 
     reshapes = lanes.get_by_role("region", name="Reshapes")
     expect(reshapes).to_contain_text("4 → 2")
-    assert colours_on(lanes) > 8
+    eventually(lambda: colours_on(lanes) > 8, text=lambda: f"{colours_on(lanes)} colours")
     running = overview.get_by_role("region", name="Running jobs")
     expect(running).to_contain_text("2 of 2, 4")
     lanes.evaluate("location.hash = '#/job/first'")

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.bed import DEADLINE_MS, NARROW, WIDE, Open, colours_on, is_wider, serious_findings
+from tests.support.daemon_bed import eventually
 
 pytestmark = pytest.mark.page
 expect.set_options(timeout=DEADLINE_MS)
@@ -25,14 +26,14 @@ def test_the_lanes_are_drawn_and_the_keyboard_leads_to_a_job(past: str, open_pag
     expect(page.locator("header")).to_contain_text("a past run, read-only")
     page.keyboard.press("2")
     expect(page.get_by_role("region", name="Reshapes")).to_contain_text("→")
-    assert colours_on(page) > 20
+    eventually(lambda: colours_on(page) > 20, text=lambda: f"{colours_on(page)} colours")
     page.locator("canvas").focus()
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".readout")).to_contain_text("GPU 0")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_contain_text("job-")
-    assert page.locator(".actions").count() == 0
     expect(page.locator(".phases").first).to_be_visible()
+    assert page.locator(".actions").count() == 0
 
 
 def test_jobs_are_found_by_a_part_of_their_name_page_by_page(past: str, open_page: Open) -> None:
