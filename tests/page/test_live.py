@@ -51,7 +51,8 @@ def test_names_records_and_logs_are_text(daemon: PageBed, open_page: Open) -> No
     assert "\u202e" not in log.inner_text()
     assert "\x1b" not in log.inner_text()
     assert page.locator("img[src=x]").count() == 0
-    status, _ = daemon.post(
+    (daemon.code / HOSTILE).write_text(SAVES)
+    status, answer = daemon.post(
         "/v1/jobs",
         {
             "name": "strange",
@@ -62,12 +63,12 @@ def test_names_records_and_logs_are_text(daemon: PageBed, open_page: Open) -> No
             "user": HOSTILE,
         },
     )
-    if status == 201:
-        page.evaluate("location.hash = '#/job/strange'")
-        page.get_by_text("Record", exact=True).click()
-        expect(page.locator(".record")).to_contain_text(HOSTILE)
-        assert page.locator("img[src=x]").count() == 0
-        daemon.post("/v1/jobs/strange/cancel", {})
+    assert status == 201, answer
+    page.evaluate("location.hash = '#/job/strange'")
+    page.get_by_text("Record", exact=True).click()
+    expect(page.locator(".record")).to_contain_text(HOSTILE)
+    assert page.locator("img[src=x]").count() == 0
+    daemon.post("/v1/jobs/strange/cancel", {})
 
 
 def test_a_killed_daemon_comes_back_and_no_event_is_lost_or_shown_twice(
