@@ -107,6 +107,7 @@ class ScriptBed:
         (folder / "truth.json").write_text(json.dumps({"seconds_per_step": pace}))
         self.log = folder / "log"
         self.log.touch()
+        self.variables: dict[str, str] = {}
 
     def runs(self, gpus: int, stop_after: int | None = None, code: int | None = None) -> None:
         """Train on ``gpus``, to the end or to a stop after a step."""
@@ -168,4 +169,5 @@ class ScriptBed:
             "RESHAPE_CHECKPOINTS": str(self.folder / "checkpoints"),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
+            **self.variables,
         }

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.hook.exactness import EXACT, Verdict
+from reshape_sidecar.hook.exactness import EXACT, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
@@ -34,6 +34,9 @@ class CallSession(Protocol):
     step: int
     epoch: int
     total_steps: int | None
+
+    @property
+    def target_reached(self) -> bool: ...
 
     def set_verdict(self, verdict: Verdict) -> None: ...
 
@@ -98,16 +101,17 @@ class Call:
 
     @contextlib.contextmanager
     def arguments(self, arguments: dict[str, Any]) -> Iterator[None]:
-        """Let the call resume from its checkpoint, without the evaluation before the first step."""
+        """Let the call resume from its checkpoint and position, without the evaluation before the
+        first step."""
         args = self.trainer.args
-        evaluates = args.eval_on_start
+        evaluates, ignores_data = args.eval_on_start, args.ignore_data_skip
         if self._resumed is not None:
             arguments["resume_from_checkpoint"] = str(self._resumed.folder)
-            args.eval_on_start = False
+            args.eval_on_start = args.ignore_data_skip = False
         try:
             yield
         finally:
-            args.eval_on_start = evaluates
+            args.eval_on_start, args.ignore_data_skip = evaluates, ignores_data
 
     def is_own(self, folder: object) -> bool:
         """Return whether ``folder`` is the checkpoint that this call resumes from."""
@@ -159,6 +163,14 @@ class Call:
             self._resumed.restore_callbacks(self.trainer)
 
     # -- steps ------------------------------------------------------------------------------------
+
+    def ends_before_a_step(self) -> bool:
+        """End the call if the job has its length or target accuracy already; return whether."""
+        session = self._session
+        ends = session.target_reached or (self._limit is not None and session.step >= self._limit)
+        if ends:
+            self.trainer.control.should_training_stop = True
+        return ends
 
     def epoch_begins(self, epoch: int) -> None:
         """Prepare for the steps of ``epoch``, from the first one or from where it was stopped."""
@@ -218,6 +230,11 @@ class Call:
         if state.global_step == self._counted:
             return
         self._counted = state.global_step
+        if self._watch.has_seen_nothing:
+            kind = type(self.trainer).__name__
+            self._set_verdict(
+                Verdict(EXACT).worse(f"{kind}.training_step is not that of Trainer", UNKNOWN)
+            )
         self._step += 1
         self._pending += 1
         if self._limit is not None and self._session.step + self._pending >= self._limit:
@@ -295,6 +312,11 @@ class Call:
         )
         hf_state.write(folder, trainer, position, ranks)
         self._write_ended(folder, self._number)
+
+    def write_end(self, folder: Path, ended: dict[str, Any]) -> None:
+        """Write the end of the call, whose own save has failed: ``ended``."""
+        self._write(folder, [], is_over=True)
+        torch.save(ended, folder / ended_file(self._number))
 
     def _end_state(self, output: Any, ranks: list[RankState]) -> dict[str, Any]:
         return {

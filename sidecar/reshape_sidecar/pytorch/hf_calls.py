@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import torch
 
+from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
-from reshape_sidecar.pytorch import hf_samples, hf_state
+from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_call import Call, CallSession, ended_file
 from reshape_sidecar.pytorch.hf_state import Saved
-from reshape_sidecar.pytorch.hf_verdict import length
 from reshape_sidecar.pytorch.loop import Write
 
 
@@ -78,10 +78,14 @@ class Calls:
         saved, number = self._saved, self._calls
         self._calls += 1
         if saved is not None and number < saved.position.call + saved.position.is_over:
-            return self._skip(trainer, number, saved)
+            output = self._skip(trainer, number, saved)
+            session.loop_ended()  # all is on disk
+            return output
         resumed = saved if saved is not None and number == saved.position.call else None
         if resumed is not None:
-            resumed.position.check(type(trainer.model).__name__, length(trainer.train_dataset))
+            resumed.position.check(
+                type(trainer.model).__name__, hf_verdict.length(trainer.train_dataset)
+            )
         first = self._batch(trainer, resumed)
         call = Call(trainer, session, number, first, resumed, self._write_ended, self._length)
         session.loop_begins()
@@ -98,14 +102,18 @@ class Calls:
         return output
 
     def script_ended(self) -> None:
-        """Publish the newest checkpoint as the end of training."""
-        session = self._session
+        """Publish the end of the newest call as the end of training."""
+        session, call, number = self._session, self._newest, self._calls - 1
         if session is None or self._running is not None:
             return
 
         def link_all(folder: Path) -> None:
+            if call is not None and number in self._unsaved:
+                call.write_end(folder, self._unsaved[number])
+                return
             newest = session.checkpoint
-            assert newest is not None
+            if newest is None:
+                raise CheckpointError("no call of Trainer.train has ended or was saved")
             names = [file.name for file in newest.iterdir() if file.name != MANIFEST_FILE]
             hf_state.link(newest, folder, names)
 
@@ -126,7 +134,9 @@ class Calls:
         args = trainer.args
         given = given_batch(args)
         self._first_ranks = self._first_ranks or given.ranks
-        if resumed is not None:
+        if hf_verdict.splits_batches(trainer):
+            first = given
+        elif resumed is not None:
             first = resumed.position.batch
             self._note_division(first, given)
         elif self._divides:

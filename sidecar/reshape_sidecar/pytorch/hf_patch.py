@@ -20,16 +20,21 @@ NOT_SAVED = "Reshape does not save this training: "
 UNKNOWN_VERSION = (
     NOT_SAVED + "transformers {} has a Trainer without {}. Use 5.24, or save on SIGTERM"
 )
-METHODS = (
-    "_init_training_state",
-    "_prepare_for_training",
-    "_load_from_checkpoint",
-    "_load_rng_state",
-    "_run_epoch",
-    "_maybe_log_save_evaluate",
-    "training_step",
-    "compute_loss",
-)
+METHODS = {
+    "_init_training_state": (
+        *("max_steps", "num_update_steps_per_epoch", "num_train_epochs"),
+        *("resume_from_checkpoint", "trial"),
+    ),
+    "_prepare_for_training": ("max_steps", "train_dataloader", "resume_from_checkpoint"),
+    "_load_from_checkpoint": ("resume_from_checkpoint", "model"),
+    "_load_rng_state": ("checkpoint",),
+    "_run_epoch": ("model", "epoch"),
+    "_maybe_log_save_evaluate": (),
+    "training_step": ("model", "inputs", "num_items_in_batch"),
+    "compute_loss": ("model",),
+}
+"""Methods of Trainer, and the first parameters that the hook knows. A script's own Trainer may give
+each of them by its name."""
 
 
 class Hook(Protocol):
@@ -44,7 +49,7 @@ class Hook(Protocol):
 def patch(module: Any, hook: Hook) -> None:
     """Patch ``transformers.trainer``, which has just been imported."""
     trainer = module.Trainer
-    missing = [name for name in METHODS if not hasattr(trainer, name)]
+    missing = [name for name, known in METHODS.items() if not _takes(trainer, name, known)]
     if missing:
         complain(UNKNOWN_VERSION.format(hf_state.versions()["transformers"], ", ".join(missing)))
         return
@@ -56,6 +61,14 @@ def patch(module: Any, hook: Hook) -> None:
     _patch_restore(trainer, calls)
     _patch_steps(trainer, calls)
     _patch_callbacks(module.CallbackHandler, calls)
+
+
+def _takes(trainer: Any, name: str, known: tuple[str, ...]) -> bool:
+    """Return whether a method has these first parameters."""
+    method = getattr(trainer, name, None)
+    if method is None:
+        return False
+    return tuple(inspect.signature(method).parameters)[1 : len(known) + 1] == known
 
 
 def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -89,25 +102,31 @@ def _patch_train(trainer: Any, calls: Calls) -> None:
 
 def _patch_begin(trainer: Any, calls: Calls) -> None:
     def init_training_state(
-        original: Any, own: Any, max_steps: int, steps_per_epoch: int, epochs: int, *args: Any
+        original: Any,
+        own: Any,
+        max_steps: int,
+        num_update_steps_per_epoch: int,
+        num_train_epochs: int,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        position = original(own, max_steps, steps_per_epoch, epochs, *args)
+        lengths = (num_update_steps_per_epoch, num_train_epochs)
+        position = original(own, max_steps, *lengths, *args, **kwargs)
         call = calls.of(own)
-        return position if call is None else call.begin(steps_per_epoch, epochs, position)
+        return position if call is None else call.begin(*lengths, position)
 
     def prepare_for_training(
-        original: Any, own: Any, max_steps: int, loader: Any, resumes_from: Any
+        original: Any, own: Any, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any
     ) -> Any:
         call = calls.of(own)
-        if call is None:
-            return original(own, max_steps, loader, resumes_from)
-        call.watch_loader(loader)
-        if not call.is_own(resumes_from):
-            return original(own, max_steps, loader, resumes_from)
+        if call is not None:
+            call.watch_loader(train_dataloader)
+        if call is None or not call.is_own(resume_from_checkpoint):
+            return original(own, max_steps, train_dataloader, resume_from_checkpoint)
         try:
-            return original(own, max_steps, loader, resumes_from)
+            return original(own, max_steps, train_dataloader, resume_from_checkpoint)
         except (ValueError, KeyError) as error:
-            what = f"checkpoint {resumes_from} does not fit the optimizer or its schedule"
+            what = f"checkpoint {resume_from_checkpoint} does not fit the optimizer or its schedule"
             raise CheckpointError(f"{what}: {error}; {hf_state.REMEDY}") from error
 
     _wrap(trainer, "_init_training_state", init_training_state)
@@ -115,10 +134,12 @@ def _patch_begin(trainer: Any, calls: Calls) -> None:
 
 
 def _patch_restore(trainer: Any, calls: Calls) -> None:
-    def load_from_checkpoint(original: Any, own: Any, folder: str, model: Any = None) -> Any:
+    def load_from_checkpoint(
+        original: Any, own: Any, resume_from_checkpoint: str, model: Any = None
+    ) -> Any:
         call = calls.of(own)
-        if call is None or not call.is_own(folder):
-            return original(own, folder, model)
+        if call is None or not call.is_own(resume_from_checkpoint):
+            return original(own, resume_from_checkpoint, model)
         return call.load_model()
 
     def load_rng_state(original: Any, own: Any, checkpoint: Any) -> Any:
@@ -136,9 +157,12 @@ def _patch_steps(trainer: Any, calls: Calls) -> None:
         call = calls.of(own)
         if call is None:
             return original(own, *args, **kwargs)
+        if call.ends_before_a_step():
+            return None
         call.epoch_begins(kwargs["epoch"] if "epoch" in kwargs else args[1])
         original(own, *args, **kwargs)
         call.epoch_ended()
+        return None
 
     def log_save_evaluate(original: Any, own: Any, *args: Any, **kwargs: Any) -> Any:
         call = calls.of(own)
@@ -148,11 +172,15 @@ def _patch_steps(trainer: Any, calls: Calls) -> None:
         original(own, *args, **kwargs)
         call.step_ended()
 
-    def training_step(original: Any, own: Any, model: Any, inputs: Any, count: Any = None) -> Any:
+    def training_step(
+        original: Any, own: Any, model: Any, inputs: Any, num_items_in_batch: Any = None
+    ) -> Any:
         call = calls.of(own)
         if call is None:
-            return original(own, model, inputs, count)
-        return call.micro_batch(lambda items: original(own, model, inputs, items), count)
+            return original(own, model, inputs, num_items_in_batch)
+        return call.micro_batch(
+            lambda count: original(own, model, inputs, count), num_items_in_batch
+        )
 
     def compute_loss(original: Any, own: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(own, model, *args, **kwargs)

@@ -42,6 +42,8 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
     verdict = Verdict(EXACT)
     if trainer.args.auto_find_batch_size:
         verdict = verdict.worse("auto_find_batch_size changes the batch", UNKNOWN)
+    if splits_batches(trainer):
+        verdict = verdict.worse("split_batches divides the batch of the script", UNKNOWN)
     if not isinstance(getattr(loader, "batch_sampler", None), EpochBatches):
         iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
         why = (
@@ -111,12 +113,18 @@ class Watch:
         self.is_base_loss = False
         """Whether Trainer's own ``compute_loss`` ran in this micro-batch."""
 
+    @property
+    def has_seen_nothing(self) -> bool:
+        """Whether no micro-batch was watched."""
+        return self._looks == LOOKS
+
     def step(self, trainer: Any, step: Any, count: Any) -> tuple[Any, Verdict]:
         """Run the micro-batch ``step(count)``; return its loss, and what was seen."""
         if self._looks == 0:
             return step(count), Verdict(EXACT)
         self._looks -= 1
-        watches = type(count) is torch.Tensor and not trainer.args.torch_compile
+        is_counted = type(count) is torch.Tensor and trainer.model_accepts_loss_kwargs
+        watches = is_counted and not _is_compiled(trainer)
         self.is_base_loss, ItemCount.is_used = False, False
         before = generator_states()
         loss = step(count.as_subclass(ItemCount) if watches else count)
@@ -124,7 +132,10 @@ class Watch:
         after = generator_states()
         if any(after[name] != before[name] for name in before):
             verdict = verdict.worse("a step draws random numbers: others at another GPU count")
-        if watches and trainer.model_accepts_loss_kwargs and not ItemCount.is_used:
+        if is_counted and not watches:
+            why = "a compiled model does not show whether its loss is divided by num_items_in_batch"
+            verdict = verdict.worse(why, UNKNOWN)
+        if watches and not ItemCount.is_used:
             self.ignores_items = self.is_base_loss
             if not self.is_base_loss and trainer.loss_is_scaled_for_ga is not False:
                 verdict = verdict.worse(
@@ -133,6 +144,19 @@ class Watch:
                     " False in the class"
                 )
         return loss, verdict
+
+
+def _is_compiled(trainer: Any) -> bool:
+    """Return whether ``torch.compile`` traces the model, which a count that notes its use ends."""
+    return trainer.args.torch_compile or any(
+        type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
+        for module in trainer.model.modules()
+    )
+
+
+def splits_batches(trainer: Any) -> bool:
+    """Return whether ``accelerate`` divides the script's batch by the number of GPUs itself."""
+    return bool(getattr(trainer.accelerator, "split_batches", False))
 
 
 def length(dataset: Any) -> int | None:

@@ -120,8 +120,10 @@ def test_what_does_not_fit_is_refused_with_the_difference(forks: Forks, tmp_path
 
 
 def test_corners(forks: Forks, tmp_path: Path) -> None:
+    """A script has a tail after its last call, in which a stop is answered at once."""
     bed = ScriptBed(forks, tmp_path / "corners", "hf_corners.py")
-    bed.runs(1)
+    for number in (1, 2):
+        bed.stops(bed.begins(1), f"tail of start {number}")
     said = dict(line.split(": ", 1) for line in bed.printed.splitlines() if ": " in line)
     assert "was written with transformers 4.0.0, and this is transformers 5" in said["version"]
     assert "was not written under a transformers.Trainer" in said["other checkpoint"]
@@ -131,6 +133,18 @@ def test_corners(forks: Forks, tmp_path: Path) -> None:
     assert said["not divided by the count"] == "not used"
     assert said["sample"] == "the same in another order"
     assert "SyncBatchNorm sees that of all" in said["layers"]
+    assert (said["named"], said["own"]) == ("2", "2")
+    wanted = ["unknown", "Own.training_step is not that of Trainer"]
+    assert bed.position("trainer.json")["verdict"] == wanted
+
+
+def test_a_call_after_the_jobs_length_makes_no_step(forks: Forks, tmp_path: Path) -> None:
+    arguments = ("--max_steps", "4", "--calls", "2", "--per_device_train_batch_size", "8")
+    bed = script(forks, tmp_path / "length", *arguments)
+    bed.variables["RESHAPE_STEPS"] = "3"
+    bed.runs(1)
+    assert [step for step, *_ in losses(bed)] == [1, 2, 3]
+    assert re.findall(r"^trained (\d+)", bed.printed, re.M) == ["3", "0"]
 
 
 def test_without_a_reshape_it_prints_what_it_prints_without_the_hook(

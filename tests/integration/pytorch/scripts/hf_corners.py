@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+from transformers import Trainer, TrainingArguments
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
@@ -23,6 +25,38 @@ class Noise(Dataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.rand(1) + index
+
+
+class Line(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor, **_: Any) -> dict[str, torch.Tensor]:
+        return {"loss": (self.slope * x).square().mean()}
+
+
+class Named(Trainer):  # type: ignore[misc]
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        return super().training_step(
+            inputs=inputs, model=model, num_items_in_batch=num_items_in_batch
+        )
+
+
+class Own(Trainer):  # type: ignore[misc]
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        loss = model(**inputs)["loss"]
+        loss.backward()
+        return loss.detach()
+
+
+def train(kind: type[Trainer]) -> int:
+    """The steps that a Trainer has made."""
+    args = TrainingArguments(
+        "out", max_steps=2, use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True
+    )
+    data = [{"x": float(number)} for number in range(32)]
+    return int(kind(Line(), args, train_dataset=data).train().global_step)
 
 
 def says(name: str, call: Callable[[], object]) -> None:
@@ -81,3 +115,10 @@ if read([[0, 1], [2, 3]]) == read([[3, 2], [1, 0]]):
     print("sample: the same in another order")
 assert isinstance(Sample.of(1, 5, 3), int)
 print(f"layers: {[*hf_verdict.model_reasons(torch.nn.BatchNorm1d(2))]}")
+print(f"named: {train(Named)}")
+print(f"own: {train(Own)}")
+with Path("starts").open("a+") as starts:
+    starts.write("x")
+    starts.seek(0)
+    print(f"tail of start {len(starts.read())}", flush=True)
+time.sleep(100)
