@@ -129,3 +129,20 @@ def test_a_wrong_token_opens_nothing_and_a_logout_ends_the_session(
     expect(page.locator("#token")).to_be_visible()
     page.reload()
     expect(page.locator("#token")).to_be_visible()
+    page.goto(f"{daemon.url}/page/#/?token={daemon.token}")
+    page.reload()
+    expect(page.locator("#token")).to_be_visible()
+
+
+def test_a_view_that_only_follows_events_sees_the_end_of_its_session(
+    daemon: PageBed, open_page: Open
+) -> None:
+    page = open_page.log_in(daemon, "gpus")
+    expect(page.locator(LIVE)).to_be_visible()
+    page.evaluate(
+        """async () => {
+          const { csrf } = await (await fetch("/v1/session")).json();
+          await fetch("/v1/session", { method: "DELETE", headers: { "X-Reshape-CSRF": csrf } });
+        }"""
+    )
+    expect(page.locator("#token")).to_be_visible()

@@ -51,9 +51,13 @@ class SessionPage(Handler):
         return SessionView(self.identity.name, self.identity.role.value, csrf)
 
     def _begun(self, kind: str, text: str) -> Session:
-        """Return a new session. Raises ApiError."""
+        """Return a new session. Raises ApiError.
+
+        Failures hold up no link: behind a proxy all people have one address, and a link is the way
+        in for those whom the failures of others keep out.
+        """
         address, failures = self.request.remote_ip or "", self._sessions.failures
-        wait_s = failures.wait_s(address)
+        wait_s = failures.wait_s(address) if kind == "token" else 0.0
         if wait_s > 0:
             what = f"too many logins from {address} have failed"
             hint = f"try again in {math.ceil(wait_s)} s, or use a link of: reshape page"
@@ -65,7 +69,8 @@ class SessionPage(Handler):
             session = self._sessions.begin(text.strip().encode(errors="replace"))
             remedy = "use a token of reshape token create, or a link of: reshape page"
         if session is None:
-            failures.add(address)
+            if kind == "token":
+                failures.add(address)
             what = f"the {kind} is wrong, used, expired or revoked"
             raise ApiError(401, ErrorBody("unauthorized", what, f"body {kind}", remedy))
         if decide(Right.LOOK, session.identity) is not Verdict.ALLOWED:

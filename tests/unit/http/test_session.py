@@ -208,6 +208,9 @@ def test_failed_logins_are_bounded_and_cost_no_session(tmp_path: Path) -> None:
         answer = await other.log_in(token="adas")
         assert (answer.code, answer.json["code"]) == (429, "too-many-logins")
         assert answer.json["hint"].startswith("try again in ")
+        assert "or use a link of: reshape page" in answer.json["hint"]
+        link = (await browser.it.post("/v1/session/links")).json["link"]
+        assert (await other.log_in(link=link)).code == 200, "the hint is true"
         assert (await browser.ask("GET", "/v1/jobs")).code == 200
         assert (await browser.it.get("/v1/jobs")).code == 200
 

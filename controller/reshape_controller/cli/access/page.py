@@ -51,7 +51,9 @@ def _opened(url: str) -> bool:
     The browser gets a file: other users of this machine can read its arguments.
     """
     path = logins.logins_file(os.environ).with_name(FILE_NAME)
-    text = f'<!doctype html><meta http-equiv="refresh" content="0; url={quote(url, safe=":/#=")}">'
+    text = (
+        f'<!doctype html><meta http-equiv="refresh" content="0; url={quote(url, safe=":/#=[]")}">'
+    )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.write_whole(path, text.encode(), 0o600)

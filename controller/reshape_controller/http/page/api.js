@@ -28,7 +28,7 @@ export function onSessionEnd(then) {
   ended = then;
 }
 
-/** Use a token of `reshape show`, which has no cookies; this tab remembers it. */
+/** Use a token of `reshape show`, which has no cookies; this tab remembers it. Empty: use none. */
 export function useToken(token) {
   bearer = token;
   sessionStorage.setItem("token", token);
@@ -89,22 +89,34 @@ function begun(session) {
   return session;
 }
 
-/** The present session; null if a login is needed. */
+/**
+ * The present session; null if a login is needed. Of a daemon it is that of the cookie: a token in
+ * an address, or of a `reshape show` of before at the same port, does not say who asks.
+ */
 export async function session() {
   try {
-    return begun(await get("/v1/session"));
+    const found = await get("/v1/session");
+    if (!bearer || found.past) return begun(found);
   } catch (error) {
-    if (error.status === 401) return null;
-    throw error;
+    if (error.status !== 401) throw error;
+    if (!bearer) return null;
   }
+  useToken("");
+  return session();
 }
 
 /** Begin a session with `{token}` or `{link}`. */
 export async function logIn(words) {
+  useToken("");
   return begun(await post("/v1/session", words));
 }
 
+/** End the session. Throws if it may go on, for the cookie is then still good. */
 export async function logOut() {
-  await ask("DELETE", "/v1/session");
+  try {
+    await ask("DELETE", "/v1/session");
+  } catch (error) {
+    if (error.status !== 401) throw error; // it was over already
+  }
   csrf = "";
 }

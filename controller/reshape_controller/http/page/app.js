@@ -9,6 +9,7 @@ import { Jobs } from "./jobs.js";
 import { live, useFeed } from "./live.js";
 import { Login } from "./login.js";
 import { Overview } from "./overview.js";
+import { Problem } from "./parts.js";
 import { Usage } from "./usage.js";
 
 const VIEWS = [["", "Overview"], ["gpus", "GPUs"], ["jobs", "Jobs"], ["hosts", "Hosts"], ["usage", "Usage"]];
@@ -63,6 +64,7 @@ function keys(event) {
 
 function Page({ who, end }) {
   const [at, setAt] = useState(place);
+  const [failure, setFailure] = useState(null);
   const { status } = useFeed();
   useEffect(() => {
     if (!who.past) live.start();
@@ -84,8 +86,8 @@ function Page({ who, end }) {
       <nav aria-label="Views">${VIEWS.map(([view, text], n) => html`<a href=${`#/${view}`} title=${`key ${n + 1}`}
         aria-current=${here === view ? "page" : undefined}>${text}</a>`)}</nav>
       <div class="session"><span class=${`link link-${status}`} role="status">${who.past ? "a past run, read-only" : html`<span aria-hidden="true">${status === "live" ? "●" : "○"}</span> ${STATUS[status]}`}</span>
-        <${Theme} /> ${!who.past && html`<span class="who"><bdi>${who.user}</bdi>${who.role === who.user ? "" : ` (${who.role})`}</span> <button type="button" onClick=${end}>Log out</button>`}</div></header>
-    <main id="main"><${View} view=${at.view} id=${at.key} who=${who} /></main>
+        <${Theme} /> ${!who.past && html`<span class="who"><bdi>${who.user}</bdi>${who.role === who.user ? "" : ` (${who.role})`}</span> <button type="button" onClick=${() => end().catch(setFailure)}>Log out</button>`}</div></header>
+    <main id="main"><${Problem} error=${failure} /><${View} view=${at.view} id=${at.key} who=${who} /></main>
     <footer>Keys: 1 to 5 for the views, / for a search. Times are those of this browser's zone.</footer>`;
 }
 
@@ -107,7 +109,7 @@ function App() {
   if (problem) return html`<main><h1>Reshape</h1><p role="alert" class="problem">${problem}</p></main>`;
   if (who === undefined) return html`<main aria-busy="true"></main>`;
   if (who === null) return html`<${Login} begin=${setWho} />`;
-  return html`<${Page} who=${who} end=${() => logOut().finally(() => setWho(null))} />`;
+  return html`<${Page} who=${who} end=${() => logOut().then(() => setWho(null))} />`;
 }
 
 applyTheme(localStorage.getItem("theme"));

@@ -36,7 +36,7 @@ export function Job({ id, who }) {
   return html`<${Problem} error=${error} />
     <h1 tabindex="-1"><${JobLink} id=${job.id} name=${job.name} /></h1>
     <${Head} job=${job} />
-    <${Actions} job=${job} who=${who} again=${again} />
+    ${!data.hidden && html`<${Actions} job=${job} who=${who} again=${again} />`}
     ${data.hidden && html`<p class="note">The job belongs to another user; you see its public part.</p>`}
     <${Training} job=${job} points=${points} />
     <section><h2>Starts and reshapes <small>${count(job.reshape_ups, "reshape")} up, ${job.reshape_downs} down, ${count(job.steps_lost, "step")} lost</small></h2>

@@ -51,7 +51,7 @@ class Live {
       this.source = null;
       const wait = AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)];
       this.timer = setTimeout(() => this.open(), wait);
-      get("/v1/session").catch(() => {}); // says whether there still is a session
+      get("/v1/whoami").catch(() => {}); // a 401 leads to the login
     };
   }
 
