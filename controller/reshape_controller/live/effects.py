@@ -21,6 +21,7 @@ from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import (
+    DeadlineKind,
     FieldError,
     GpuId,
     HostId,
@@ -46,7 +47,7 @@ from reshape_launcher.spec import (
 WATCH_EVERY_S = 1.0
 """Pause between two checks of the containers, and of silent SideCars."""
 WATCH_AGAIN_S = 0.1
-"""The same while a container ends and a job waits for GPUs, which may be that container's."""
+"""The same while a container ends in time whose GPUs a job waits for."""
 RELEASE_POLL_S = 0.1
 """Pause between two checks of a release."""
 RELEASE_AGAIN_S = 1.0
@@ -379,6 +380,14 @@ def _workers(state: State, job: str) -> int:
 
 def watch_pause_s(state: State) -> float:
     """Return the pause until the next look at the containers."""
-    stages = {job.stage for job in state.jobs.values()}
-    waits = Stage.ENDING in stages and any(job.hand_over for job in state.jobs.values())
-    return WATCH_AGAIN_S if waits else WATCH_EVERY_S
+    hurry = any(_is_waited_for(state, job) for job in state.jobs.values())
+    return WATCH_AGAIN_S if hurry else WATCH_EVERY_S
+
+
+def _is_waited_for(state: State, job: Job) -> bool:
+    """Whether a job waits for GPUs of this one, whose container ends and still has time to."""
+    in_time = job.deadline is not None and job.deadline.kind is DeadlineKind.END
+    if job.stage is not Stage.ENDING or not in_time:
+        return False
+    promised = any(state.gpus[gpu].promised_to is not None for gpu in job.gpus)
+    return promised or job.hand_over is not None

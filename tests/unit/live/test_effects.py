@@ -11,6 +11,7 @@ from typing import cast
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.events import CancelRequested, Event, ReleaseVerified
+from reshape_controller.core.limits import LOCAL
 from reshape_controller.core.model import GpuId, JobId, JobSpec, Mechanism, Spans, Stage
 from reshape_controller.live.effects import WATCH_AGAIN_S, WATCH_EVERY_S, Effects, watch_pause_s
 from reshape_controller.live.launching import LaunchSettings
@@ -120,3 +121,30 @@ def test_a_record_that_may_span_is_refused_because_no_launcher_places_a_gang() -
     assert error.path == "span"
     assert "any places workers on several hosts, and no launcher can yet" in error.message
     assert "leave span out" in error.hint
+
+
+def test_a_container_is_looked_at_every_second_beside_the_hand_over_of_other_gpus() -> None:
+    world = World().boot(8)
+    world.running("a", 4, 1, 2, 4)
+    world.running("c", 4, 4)
+    world.auto = False
+    world.event(CancelRequested(JobId("c"), "ann"))
+    world.submit("b", 2)
+    world.plan(("b", 2), ("a", 2))
+    assert (world.job("c").stage, world.job("b").hand_over is None) == (Stage.ENDING, False)
+    assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
+
+
+def test_a_container_that_does_not_end_in_time_is_looked_at_every_second() -> None:
+    world = World(mechanism=Mechanism.TERMINATE).boot(4)
+    world.running("a", 4, 1, 2, 4)
+    world.auto = False
+    world.submit("b", 2)
+    world.plan(("b", 2), ("a", 2))
+    world.container("a").converge(world.engine.desired(JobId("a")))
+    world.report(world.container("a"))
+    assert watch_pause_s(world.engine.state) == WATCH_AGAIN_S
+    world.effects = False  # its removal gets no answer
+    world.wait(LOCAL.end_s + LOCAL.kill_after_s + 1.0)
+    assert world.job("a").stage is Stage.ENDING
+    assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
