@@ -12,7 +12,7 @@ GATE_MIN = 33
 """Minutes of the gate on two free cores, if no tier is pulled whole."""
 ALL_MIN = 80
 """Minutes of `.ci/run all` on two free cores."""
-FITS_MIN = 60
+FITS_MIN = 42
 """A run without `all` takes a tier whole only if it is likely to end within so many minutes."""
 LIMIT_MIN = 84
 """A run without `all` ends itself then and fails: 90 minutes after its start a runner cuts it off,
