@@ -326,17 +326,12 @@ class Session:
         """Return whether a save is due after the steps so far, of all processes at once.
 
         For a save in which every process of a job with ``processes: per-gpu`` has a part. Each asks
-        after each step, and rank 0 announces the save a step before: no other can have ended that
-        step, which needs rank 0.
+        after each step, and rank 0 announces the save a step before.
         """
         is_due = self._interval.due(time.monotonic())
         if self._ranks is None or self._settings.ranks == 1:
             return is_due
-        if self._ranks.saves_after(self.step):
-            return True
-        if is_due and self._ranks.chief:
-            self._ranks.save_after(self.step + 1)
-        return False
+        return self._ranks.saves_after(self.step, is_due=is_due)
 
     def loop_begins(self) -> None:
         """Answer a stop at a boundary from now on."""

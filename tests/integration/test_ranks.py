@@ -347,10 +347,21 @@ def test_a_rank_that_fails_because_rank_0_has_left_on_request_is_no_failure() ->
 
 def test_a_save_that_rank_0_announces_comes_after_the_next_step_of_each_rank() -> None:
     page = Page.create(2)
-    ranks = [RankBoundary(Page(page.path, 2), number) for number in range(2)]
-    ranks[0].save_after(6)
-    for rank in ranks:
-        assert [step for step in range(9) if rank.saves_after(step)] == [6]
+    chief, other = (RankBoundary(Page(page.path, 2), number) for number in range(2))
+    assert not chief.saves_after(5, is_due=True)
+    for rank in (chief, other):
+        assert [step for step in (6, 7, 8) if rank.saves_after(step, is_due=False)] == [6]
+
+
+def test_a_rank_that_has_launched_the_next_step_hears_of_the_save_that_rank_0_announces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A GPU's steps are launched ahead: rank 0 is still before its announcement."""
+    page = Page.create(2)
+    chief, other = (RankBoundary(Page(page.path, 2), number) for number in range(2))
+    assert not chief.saves_after(4, is_due=False)
+    monkeypatch.setattr(time, "sleep", lambda _: chief.saves_after(5, is_due=True))
+    assert other.saves_after(6, is_due=False)
 
 
 def test_a_request_that_follows_a_withdrawn_one_waits_for_ranks_that_are_still_parked(

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.support.daemon_bed import ROOT
 from tests.support.pytorch_bed import PYTHON
+from tests.support.rank_runs import free_port
 
 SERVER = ROOT / "tests" / "integration" / "pytorch" / "scripts" / "forked_jobs.py"
 READY_S = 300.0
@@ -30,7 +31,6 @@ class Forks:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._port = 21_000 + os.getpid() % 5000
 
     def answer(self, wait_s: float, log: Path | None = None) -> dict[str, Any]:
         """The next answer; fails with the log if none comes in time."""
@@ -46,8 +46,7 @@ class Forks:
 
     def run(self, start: dict[str, Any], wait_s: float = START_S) -> int:
         """Run a start; its exit code."""
-        self._port += 1
-        start["env"]["MASTER_PORT"] = str(self._port)
+        start["env"]["MASTER_PORT"] = str(free_port())
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(start) + "\n")
         self._process.stdin.flush()

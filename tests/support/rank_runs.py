@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -28,8 +29,17 @@ WAIT_S = 300.0
 """Two ranks import PyTorch in 80 s on two cores with a load of 20."""
 STEP = re.compile(r"rank (\d+) step (\d+)")
 JOB_TYPE = "ranks"
-_ports = iter(range(21_000 + os.getpid() % 5000, 32_000))
+_ports = iter(range(11_000 + os.getpid() * 17 % 9000, 32_000))
 """Below those that the kernel gives away, so that no other program gets one before the ranks."""
+
+
+def free_port() -> int:
+    """Return a port on which no process listens."""
+    for port in _ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("there is no free port")
 
 
 class RankRun:
@@ -73,7 +83,7 @@ class RankRun:
             socket=folder / "run" / "agent.sock",
             keep_running=folder / "keep-running",
             now_s=time.monotonic(),
-            free_port=next(_ports),
+            free_port=free_port(),
             library=ROOT / "sidecar",
         )
         self._generation = generation

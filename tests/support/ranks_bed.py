@@ -6,12 +6,10 @@ takes no seconds for that.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -20,22 +18,13 @@ from typing import Any
 from reshape_sidecar.wire import EXIT_SAVED
 from tests.support.daemon_bed import ROOT
 from tests.support.pytorch_bed import PYTHON
+from tests.support.rank_runs import free_port
 
 SIDECAR = ROOT / "sidecar"
 SCRIPTS = ROOT / "tests" / "integration" / "pytorch" / "scripts"
 START_S = 300.0
 """Longest wait for a start on a busy machine."""
 STEP_S = 0.01
-ports = iter(range(11_000 + os.getpid() * 17 % 9000, 32_000))
-
-
-def free_port() -> int:
-    """Return a port on which no process listens, below those of outgoing connections."""
-    for port in ports:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
-    raise AssertionError("there is no free port")
 
 
 class Forks:

@@ -52,7 +52,9 @@ class WorkerSeeds:
     """Makes a loader worker draw by epoch and sample."""
 
     def __init__(self, script: Any, seed: int) -> None:
-        self._script, self._seed = script, seed
+        was_in_a_fit = isinstance(script, WorkerSeeds)
+        self._script: Any = script._script if was_in_a_fit else script
+        self._seed = seed
 
     def __call__(self, number: int) -> None:
         if self._script is not None:
@@ -171,6 +173,8 @@ class Loaders:
             self._found.append(None)
             self.facts.append(fact)
             return loader
+        if isinstance(batches, Batches):
+            batches = batches.inner  # the loader has been in a fit before
         self._divide(loader, batches, fact, known)
         workers = loader.num_workers > 0
         forks = workers and _start_method(loader) == "fork"

@@ -50,6 +50,9 @@ class FitSession(Protocol):
     @property
     def checkpoint(self) -> Path | None: ...
 
+    @property
+    def target_reached(self) -> bool: ...
+
     def set_verdict(self, verdict: Verdict) -> None: ...
 
     def step_done(
@@ -202,12 +205,17 @@ class Fits:
         fit = self.fit
         assert fit is not None
         fit.global_step = fit.trainer.global_step
+        is_over = self._is_over()
+        if is_over:
+            fit.trainer.fit_loop.epoch_loop.max_steps = fit.global_step  # the loop makes no step
         if not fit.resumes:
             return
-        if not fit.in_epoch:
+        if is_over or not fit.in_epoch:
             fit.resumes = False
             fit.set_restarting(False)
             self._restore_numbers(fit)
+        if is_over:
+            return
         loop = fit.trainer.fit_loop
         loop.setup_data()
         if loop._data_fetcher is None:
@@ -402,11 +410,17 @@ class Fits:
     def _end_at_record(self, trainer: Any, session: FitSession, *, is_epoch_end: bool) -> None:
         """End the fit at the record's length, as Lightning does at ``max_steps``."""
         settings, loop = session.settings, trainer.fit_loop
-        is_over = settings.steps is not None and session.step >= settings.steps
+        is_over = self._is_over()
         if settings.epochs is not None and is_epoch_end:
             is_over |= loop.epoch_progress.current.processed >= settings.epochs
         if is_over:
             loop.epoch_loop.max_steps = trainer.global_step
+
+    def _is_over(self) -> bool:
+        """Return whether the job has its length in steps, or its target accuracy."""
+        assert self._session is not None
+        session, steps = self._session, self._session.settings.steps
+        return session.target_reached or (steps is not None and session.step >= steps)
 
     def _leave(self, trainer: Any) -> NoReturn:
         assert self._session is not None

@@ -44,13 +44,22 @@ class RankBoundary:
         """Take no part until the next ``take_part``: a stop comes as a SIGTERM."""
         self._page.begin(self._rank, 0)
 
-    def save_after(self, step: int) -> None:
-        """Announce a save of all ranks after ``step``, which none of them has ended yet."""
-        self._page.save_after = step
+    def saves_after(self, step: int, *, is_due: bool) -> bool:
+        """Return whether all ranks save after ``step``; each of them asks after each step.
 
-    def saves_after(self, step: int) -> bool:
-        """Return whether rank 0 has announced a save after ``step``."""
-        return 0 < step == self._page.save_after
+        Rank 0 announces a save that ``is_due`` one step before. Another rank waits until rank 0 has
+        ended the step before: on GPUs a step may be launched before that.
+        """
+        page = self._page
+        if not self.chief:
+            while page.decided < step - 1:
+                time.sleep(POLL_S)
+            return 0 < step == page.save_after
+        saves = 0 < step == page.save_after
+        if is_due and not saves:
+            page.save_after = step + 1
+        page.decided = step
+        return saves
 
     def check_joined(self) -> None:
         """Raise NotJoined if this rank is not in the process group of PyTorch."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 BYTES = 8
 """Of each number."""
-_TARGET, _COMMITTED, _FAILED, _SAVED, _SAVE_AFTER, _HEAD = range(6)
+_TARGET, _COMMITTED, _FAILED, _SAVED, _SAVE_AFTER, _DECIDED, _HEAD = range(7)
 _BEGUN, _PARKED, _FINISHED, _RANK = range(4)
 """Numbers of a rank, and how many it has."""
 
@@ -82,6 +82,15 @@ class Page:
     @save_after.setter
     def save_after(self, step: int) -> None:
         self._numbers[_SAVE_AFTER] = step
+
+    @property
+    def decided(self) -> int:
+        """The step after which rank 0 has last decided on the next save; rank 0 writes it."""
+        return self._numbers[_DECIDED]
+
+    @decided.setter
+    def decided(self, step: int) -> None:
+        self._numbers[_DECIDED] = step
 
     def begun(self, rank: int) -> int:
         """Return the step that ``rank`` makes or has made; 0: it takes no part yet."""

@@ -172,6 +172,15 @@ def test_a_second_fit_answers_a_stop_and_the_first_is_not_made_again(
     assert json.loads((done.newest() / "manifest.json").read_text())["complete"]
 
 
+def test_a_fit_after_the_jobs_length_makes_no_step(server: Forks, tmp_path: Path) -> None:
+    """Its loader is the one of the fit before."""
+    done = corner(server, tmp_path / "length", "same_loader")
+    done.variables |= {"RESHAPE_STEPS": "8"}
+    assert done.runs(1) == 0, done.text()
+    assert len(batches(done)) == 8
+    assert re.findall(r"fit of (\d+) steps", done.text()) == ["8", "0"]
+
+
 def test_a_stop_after_the_fit_is_answered_at_once_and_costs_no_step(
     server: Forks, tmp_path: Path
 ) -> None:

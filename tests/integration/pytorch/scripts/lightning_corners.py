@@ -104,6 +104,15 @@ def two_fits() -> None:
     print(f"second {last.global_step} {weights!r}", flush=True)
 
 
+def same_loader() -> None:
+    """Two fits of one loader, which Lightning leaves as it is; a stop can come in each."""
+    data = loader(num_workers=1)
+    for _ in range(2):
+        made = trainer(max_epochs=1, use_distributed_sampler=False)
+        made.fit(model(), data)
+        print(f"fit of {made.global_step} steps", flush=True)
+
+
 def tail() -> None:
     fit(max_epochs=1)
     print("fitted", flush=True)
@@ -127,6 +136,7 @@ CASES: dict[str, Callable[[], object]] = {
     "gathers": lambda: fit(Gathers),
     "min_epochs": lambda: fit(min_epochs=3, max_epochs=4, max_time="00:00:00:00"),
     "two_fits": two_fits,
+    "same_loader": same_loader,
     "alone": lambda: fit(devices=1),
     "tail": tail,
     "other_model": lambda: trainer().fit(model(width=5), loader()),
