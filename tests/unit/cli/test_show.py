@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from reshape_controller.cli.show.runs import Run, chosen, open_copy, runs_in
 from reshape_controller.http.app import Server, bind
 from reshape_controller.http.past import past_context, past_routes
 from reshape_controller.replay.bundle import write_course
+from reshape_controller.store.sqlite import file
 from tests.support.http_bed import RECORD, Api
 from tests.support.http_bed import run as run_daemon
 from tests.support.replay_bed import job, scene
@@ -124,6 +127,34 @@ def test_a_home_is_opened_as_a_copy_also_while_its_daemon_runs(tmp_path: Path) -
         assert (await it.post("/v1/jobs/job/cancel")).code == 200
 
     run_daemon(home, daemon)
+
+
+def test_a_home_that_its_reader_may_not_write_is_opened_without_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def daemon(it: Api) -> None:
+        await it.post("/v1/jobs", RECORD)
+
+    async def read() -> None:
+        (run,) = runs_in(tmp_path)
+        store = await open_copy(run, tmp_path / "copy")
+        assert (await store.jobs()).total == 1
+        await store.close()
+
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    run_daemon(home, daemon)
+    before = digests(home)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    connect = file.connect
+
+    def refused(path: Path) -> sqlite3.Connection:
+        assert path.parent != home, "the store is opened for writing"
+        return connect(path)
+
+    monkeypatch.setattr(file, "connect", refused)
+    asyncio.run(read())
+    assert digests(home) == before
 
 
 def test_runs_are_named_and_a_wrong_name_or_folder_is_refused_with_the_remedy(

@@ -43,7 +43,7 @@ def back_up(path: Path, into: Path) -> Copy:
     _remove(fresh)
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        with closing(file.connect(path)) as source, closing(sqlite3.connect(fresh)) as target:
+        with closing(_source(path)) as source, closing(sqlite3.connect(fresh)) as target:
             file.verify_version(source, path)
             source.backup(target)
         copy = verified(fresh)
@@ -59,6 +59,13 @@ def back_up(path: Path, into: Path) -> Copy:
     finally:
         _remove(fresh)
     return Copy(into, copy.last_seq, copy.requests, into.stat().st_size)
+
+
+def _source(path: Path) -> sqlite3.Connection:
+    """Open a store to copy from. Where this user may not write, it is only read; the copy is
+    checked in any case. Raises StoreError."""
+    writes = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return file.connect(path) if writes else file.connect_readonly(path)
 
 
 def verified(path: Path) -> Copy:
