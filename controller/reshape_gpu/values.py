@@ -148,6 +148,8 @@ class JobView:
     """``per-gpu``: its SideCar starts a training process for each GPU; else ``one``."""
     processes_reason: str | None = None
     """Reason that there are so many; null if the record says so itself."""
+    notify: tuple[str, ...] = ()
+    """Targets that are sent what happens to it."""
     length: str | None = None
     retries: int | None = None
     priority: int | None = None

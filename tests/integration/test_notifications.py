@@ -81,7 +81,7 @@ def test_a_kill_between_sending_and_noting_loses_no_event(bed: Bed, hook: Hook) 
     assert (code, answer["path"]) == (422, "notify[1]")
     assert answer["hint"] == "use one of: chat"
     code, job = bed.post("/v1/jobs", {**record, "notify": ["chat"]})
-    assert code == 201, job
+    assert (code, job["notify"]) == (201, ["chat"]), job
     eventually(lambda: hook.got)
     bed.stop(signal.SIGKILL)
     hook.answers.set()

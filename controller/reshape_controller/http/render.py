@@ -206,6 +206,7 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         framework=spec.framework.value,
         processes=spec.processes.value,
         processes_reason=spec.processes_reason or None,
+        notify=spec.notify,
         length=length_text(spec.length),
         epochs=_epochs(spec.length),
         retries=spec.retries,

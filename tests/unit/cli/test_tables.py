@@ -134,6 +134,16 @@ def test_a_description_says_how_its_process_started_and_what_is_prepared_for_the
     assert not any(word in plain for word in ("started as", "standby", "successor"))
 
 
+def test_a_description_names_the_targets_of_notifications() -> None:
+    words = [
+        line.split()
+        for line in lines(job_tables.describe(job(notify=("chat", "on-call")), (), NOW_S))
+    ]
+    assert ["notifies", "chat,", "on-call"] in words
+    plain = lines(job_tables.describe(job(), (), NOW_S))
+    assert not any(line.split()[:1] == ["notifies"] for line in plain)
+
+
 def test_a_description_has_the_newest_evaluation_of_each_metric_and_the_notes() -> None:
     points = (Evaluation("val_loss", 10, 0.5), Evaluation("f1", 20, 0.9))
     newest = Evaluation("val_loss", 20, 0.25)

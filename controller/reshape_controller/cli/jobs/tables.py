@@ -236,6 +236,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("started", _after(job.started_at_s, job.submitted_at_s)),
         ("ended", _after(job.finished_at_s, job.submitted_at_s)),
         ("waits for", _deadline(job, now_s)),
+        ("notifies", ", ".join(job.notify)),
         ("logs", job.log_folder or ""),
     ]
 
