@@ -52,12 +52,11 @@ class Ffdl:
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         can_start: dict[tuple[object, ...], bool] = {}
-        queue = [
-            job for job in legal_moves.startable(snapshot) if _can_start(snapshot, job, can_start)
-        ]
+        startable = legal_moves.startable(snapshot)
+        queue = [job for job in startable if _can_start(snapshot, job, can_start)]
         queue.sort(key=lambda job: (job.submitted_at_s, -job.sizes[0], job.place))
         if not queue:
-            return Plan()
+            return _nothing_can_start(startable)
         most = sum(host.idle for host in snapshot.hosts)
         tried: dict[tuple[object, ...], None] = {}
         for newcomer in queue:
@@ -113,6 +112,18 @@ def _can_start(snapshot: Snapshot, job: JobView, known: dict[tuple[object, ...],
     if key not in known:
         known[key] = gang_start.can_ever_hold(snapshot, job, job.sizes[0])
     return known[key]
+
+
+def _nothing_can_start(jobs: list[JobView]) -> Plan:
+    """Return the plan for a queue of jobs that the usable hosts cannot hold."""
+    if not jobs:
+        return Plan()
+    job = min(jobs, key=lambda job: (job.submitted_at_s, job.place))
+    need = gpus(job.sizes[0])
+    text = (
+        f"{job.spec.name} waits for hosts that can hold {need}: the usable ones cannot, even idle"
+    )
+    return Plan((), "waits-nothing-fits", text, job.id)
 
 
 def _where(target: Target) -> str:
