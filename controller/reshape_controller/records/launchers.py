@@ -52,7 +52,6 @@ _ACCELERATE_IGNORED = frozenset(
         "--rdzv-conf",
         "--max-restarts",
         "--monitor-interval",
-        "--num-cpu-threads-per-process",
         "--role",
         "--log-dir",
         "--tee",
@@ -62,6 +61,7 @@ _ACCELERATE_FLAGS = frozenset(["--multi-gpu", "--same-network", "-q", "--quiet"]
 _ACCELERATE_VARIABLES = {
     "--mixed-precision": "ACCELERATE_MIXED_PRECISION",
     "--gradient-accumulation-steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+    "--num-cpu-threads-per-process": "OMP_NUM_THREADS",
 }
 """Options that ``accelerate launch`` hands to the script by a variable."""
 _MODULE = frozenset(["-m", "--module"])

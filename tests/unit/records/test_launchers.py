@@ -35,10 +35,14 @@ def test_each_process_runs_the_script_behind_the_launcher(command: str, each: st
 
 
 def test_options_that_accelerate_hands_on_become_variables() -> None:
-    command = "accelerate launch --mixed_precision bf16 --gradient_accumulation_steps=2 a.py"
+    command = (
+        "accelerate launch --mixed_precision bf16 --gradient_accumulation_steps=2"
+        " --num_cpu_threads_per_process 4 a.py"
+    )
     variables = (
         ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2"),
         ("ACCELERATE_MIXED_PRECISION", "bf16"),
+        ("OMP_NUM_THREADS", "4"),
     )
     each = ("python", "a.py")
     assert parse_launch(command.split(), SIZES) == Launch("accelerate launch", each, variables)
