@@ -321,6 +321,11 @@ class Handler(Gate):
         name = self.request.headers.get("Reshape-User", "")
         return printable(name)[:NAME_LENGTH_MAX] or OPERATOR.name
 
+    def waits_for(self) -> str:
+        """What the controller waits for, as the author of this request may know it."""
+        sees_all = lists_all(self.identity, self.context.identities.users_see_all)
+        return self.context.control.waits_for(with_names=sees_all)
+
     def owns(self, row: JobRow) -> bool:
         """Whether all of the job may be shown to the author of this request."""
         return self.owns_jobs_of(row.user)

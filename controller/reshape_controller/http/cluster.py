@@ -181,7 +181,7 @@ class StatusPage(Handler):
             containment=held.hold.value,
             containment_reason=held.reason,
             isolation=self.context.isolation,
-            waits_for=control.waits_for(),
+            waits_for=self.waits_for(),
         )
         if leadership is not None:
             status = replace(
@@ -216,4 +216,4 @@ class Readyz(Handler):
         ready, reason = self.context.control.ready()
         if not ready:
             raise unavailable("not-ready", f"not ready: {reason}")
-        self.answer(Health("ready", self.context.control.waits_for()))
+        self.answer(Health("ready", self.waits_for()))

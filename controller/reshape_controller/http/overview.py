@@ -46,7 +46,7 @@ class OverviewPage(JobHandler):
                 seq,
                 "leader",
                 ready,
-                reason or control.waits_for(),
+                reason or self.waits_for(),
                 _gpu_counts(Counter(gpu.state for gpu, _, _ in control.holders())),
                 len(runs),
                 len(queue),

@@ -262,18 +262,21 @@ class Control:
         problem = self._loop.problem or self._loop.journal.problem
         return not problem, problem
 
-    def waits_for(self) -> str:
+    def waits_for(self, *, with_names: bool = True) -> str:
         """What the controller waits for before it grants GPUs or carries out its effects; empty if
-        nothing. Requests are accepted meanwhile."""
-        waits = []
+        nothing. Requests are accepted meanwhile. ``with_names``: whether it says of which jobs."""
+        waits, faults = [], self._faults()
         jobs = self._loop.engine.state.unanswered
         if jobs:
             shown = ", ".join(jobs[:WAITS_SHOWN])
             more = f" and {len(jobs) - WAITS_SHOWN} more" if len(jobs) > WAITS_SHOWN else ""
             silent_s = self._loop.engine.state.limits.silent_s
-            what = f"the SideCars of {shown}{more} (no GPU is granted until each has answered"
+            whose = f"{shown}{more}" if with_names else f"jobs ({len(jobs)})"
+            what = f"the SideCars of {whose} (no GPU is granted until each has answered"
             waits.append(f"{what} or been silent for {silent_s:g} s)")
-        return "; ".join((*waits, *self._faults()))
+        if faults and not with_names:
+            faults = ("a fault of the daemon's machine, which an operator sees",)
+        return "; ".join((*waits, *faults))
 
     def position(self) -> tuple[int, int]:
         """Epoch of this controller, and seq of the newest record."""

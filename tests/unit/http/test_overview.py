@@ -11,6 +11,7 @@ from typing import Any
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
+from reshape_controller.core.model import JobId
 from reshape_sidecar.wire import Phase
 from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
 
@@ -87,5 +88,15 @@ def test_a_user_who_sees_own_jobs_alone_gets_no_line_of_another(tmp_path: Path) 
         assert (found["failed"], found["running"], found["queued"]) == (0, 0, 0)
         assert (found["failures"], found["runs"], found["queue"]) == ([], [], [])
         assert found["gpus"]["in_use"] == 4
+
+        loop = it.context.control._loop
+        loop.engine.state._unanswered[JobId("bad-1")] = None  # as after a restart
+        it.context.control._faults = lambda: ("launch of bad-1: the disk is full",)
+        for path, field in (("/v1/overview", "reason"), ("/v1/status", "waits_for")):
+            for user in ("bob", "ada"):
+                text = (await it.ask("GET", path, token=f"{user}s-token")).json[field]
+                assert "SideCars of jobs (1)" in text
+                assert "bad-1" not in text
+            assert (await it.get(path)).json[field].count("bad-1") == 2
 
     run(tmp_path, test, identities)
