@@ -53,7 +53,10 @@ def costs_of(
     ``histories``: the entries of each job that the plan names, oldest first.
     """
     costs = []
-    for job in dict.fromkeys(target.job for target in plan.targets):
+    jobs = list(dict.fromkeys(target.job for target in plan.targets))
+    if len(jobs) == 2 and _keeps_its_gpus(at_s, histories.get(jobs[0], ())):
+        jobs.pop()
+    for job in jobs:
         for entry in histories.get(job, ()):
             if entry.at_s <= at_s:
                 continue
@@ -62,6 +65,14 @@ def costs_of(
             if done or entry.kind in OTHERWISE:
                 break
     return tuple(costs)
+
+
+def _keeps_its_gpus(at_s: float, newcomer: Sequence[HistoryEntry]) -> bool:
+    """Whether the one donor of a decision was spared, so that its later reshapes are of others."""
+    for entry in newcomer:
+        if entry.at_s > at_s and entry.kind in ("replanned", *OTHERWISE):
+            return entry.kind == "replanned"
+    return False
 
 
 def explain_json(

@@ -147,6 +147,15 @@ NEWCOMER = (
 )
 
 
+def test_a_later_reshape_is_no_cost_of_a_decision_that_spared_its_donor() -> None:
+    spared = (entry("job2", 10.5, "replanned"), *NEWCOMER)
+    costs = costs_of(decision(), 10.0, {JobId("job1"): DONOR, JobId("job2"): spared})
+    assert {cost.job for cost in costs} == {JobId("job2")}
+    later = (*NEWCOMER, entry("job2", 8.0, "replanned"))
+    costs = costs_of(decision(), 10.0, {JobId("job1"): DONOR, JobId("job2"): later})
+    assert {cost.job for cost in costs} == {JobId("job1"), JobId("job2")}
+
+
 def test_what_a_decision_cost_is_told_beside_what_was_predicted() -> None:
     plan = decision()
     costs = costs_of(plan, 10.0, {JobId("job1"): DONOR, JobId("job2"): NEWCOMER})
