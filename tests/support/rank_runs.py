@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,8 @@ class RankRun:
         """``step_s``: pace of the simulated GPUs."""
         self.folder, self.log = folder, folder / "log"
         (folder / "checkpoints").mkdir(exist_ok=True)
+        self._temporary = tempfile.TemporaryDirectory(prefix="ranks-")
+        """Sockets of loader workers are below it, so its path is short."""
         truth = folder / "truth.json"
         if step_s is not None:
             pace = {JOB_TYPE: {str(size): step_s for size in range(1, gpus + 1)}}
@@ -79,7 +82,7 @@ class RankRun:
         env = environment.variables(
             spec,
             tuple(f"gpu-{number}" for number in range(gpus)),
-            {"PATH": os.environ["PATH"], "TMPDIR": str(folder)},
+            {"PATH": os.environ["PATH"], "TMPDIR": self._temporary.name},
             socket=folder / "run" / "agent.sock",
             keep_running=folder / "keep-running",
             now_s=time.monotonic(),
@@ -146,7 +149,7 @@ class RankRun:
         while pids := self.pids():
             assert self.process.poll() is None or time.monotonic() < give_up_s, f"{pids} are left"
             time.sleep(0.005)
-        assert not list(self.folder.glob("reshape-*")), "a file is left in TMPDIR"
+        assert not list(Path(self._temporary.name).glob("reshape-*")), "a file is left in TMPDIR"
 
     def kill(self) -> None:
         """End what is left of it."""
@@ -154,3 +157,4 @@ class RankRun:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        self._temporary.cleanup()
