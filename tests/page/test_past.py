@@ -24,6 +24,7 @@ def go(page: Page, view: str, text: str) -> None:
 def test_the_lanes_are_drawn_and_the_keyboard_leads_to_a_job(past: str, open_page: Open) -> None:
     page = open_page(past)
     expect(page.locator("header")).to_contain_text("a past run, read-only")
+    expect(page.get_by_role("heading", name="Queue")).to_be_visible()  # the keys work by then
     page.keyboard.press("2")
     expect(page.get_by_role("region", name="Reshapes")).to_contain_text("→")
     eventually(lambda: colours_on(page) > 20, text=lambda: f"{colours_on(page)} colours")
