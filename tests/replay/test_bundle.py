@@ -165,7 +165,7 @@ def test_table_8_and_the_report_say_nothing_of_what_was_not_compared(tmp_path: P
 @pytest.mark.filterwarnings("error")
 def test_figures_show_what_was_compared_whatever_it_is(policies: str, tmp_path: Path) -> None:
     bundle(tmp_path, "--policies", policies, "--seeds", "1")
-    for name in FIGURES:
+    for name in sorted({*FIGURES} - {"figure-02"}):  # that one shows profiles
         assert policies in (tmp_path / "figures" / f"{name}.svg").read_text(), name
 
 

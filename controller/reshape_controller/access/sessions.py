@@ -109,7 +109,7 @@ class Sessions:
 
     def begin_by_link(self, link: str) -> Session | None:
         """Open the session of a link, once; None if the link or its token is not valid."""
-        found = self._links.pop(digest(link.encode()), None)
+        found = self._links.pop(digest(link.encode(errors="replace")), None)
         if found is None or self._now_s() >= found.expires_at_s:
             return None
         return self._begin(found.sha256)

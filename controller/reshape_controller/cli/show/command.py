@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.output import note, write_text
 from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.cli.show.runs import Run, chosen, open_copy, runs_in
 from reshape_controller.http.app import LOOPBACK, CannotListen, Server, bind
@@ -77,6 +78,7 @@ def _listen(port: int) -> socket.socket:
 
 def _say(run: Run, port: int, token: str, others: list[str]) -> None:
     url = f"http://{LOOPBACK}:{port}/page/#/?token={token}"
-    print(f"the page of {run.name}, until Ctrl-C: {url}", flush=True)
+    write_text(f"the page of {run.name}, until Ctrl-C: {url}\n")
+    sys.stdout.flush()
     if others:
-        print(f"other runs of this folder, by --run: {', '.join(others)}", file=sys.stderr)
+        note(f"other runs of this folder, by --run: {', '.join(others)}")
