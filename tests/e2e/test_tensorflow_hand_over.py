@@ -118,7 +118,8 @@ def test_a_job_of_higher_priority_preempts_one_that_holds_all_gpus_and_no_step_i
     bed: Bed, *, kills: bool
 ) -> None:
     bed.up("--device-truth", str(truth(bed)))
-    low = submit(bed, "low", [4], 4, job_type="lenet", min_runtime_s=1)
+    # It trains on while the other imports TensorFlow, and must not end by then.
+    low = submit(bed, "low", [4], 16, job_type="lenet", min_runtime_s=1)
     wait(bed, low, "low trains on all GPUs", state="running", size=4, stage="training")
     eventually(lambda: bed.job(low)["step"] >= 5, least_s=TENSORFLOW_S)
     high = submit(bed, "high", [4], 1, job_type="lenet", priority=1000)
@@ -137,7 +138,7 @@ def test_a_job_of_higher_priority_preempts_one_that_holds_all_gpus_and_no_step_i
     wait(bed, high, "high completes", state="completed")
     ended = wait(bed, low, "low completes", state="completed")
     assert (ended["steps_lost"], ended["failures"], ended["attempt"]) == (0, 0, 2)
-    assert (ended["step"], ended["total_steps"]) == (160, 160)
+    assert (ended["step"], ended["total_steps"]) == (640, 640)
     bed.stop()
     verify(the_log(bed))
 
