@@ -119,7 +119,7 @@ def test_a_job_of_higher_priority_preempts_one_that_holds_all_gpus_and_no_step_i
 ) -> None:
     bed.up("--device-truth", str(truth(bed)))
     # It trains on while the other imports TensorFlow, and must not end by then.
-    low = submit(bed, "low", [4], 16, job_type="lenet", min_runtime_s=1)
+    low = submit(bed, "low", [4], 10, job_type="lenet", min_runtime_s=1)
     wait(bed, low, "low trains on all GPUs", state="running", size=4, stage="training")
     eventually(lambda: bed.job(low)["step"] >= 5, least_s=TENSORFLOW_S)
     high = submit(bed, "high", [4], 1, job_type="lenet", priority=1000)
@@ -138,7 +138,7 @@ def test_a_job_of_higher_priority_preempts_one_that_holds_all_gpus_and_no_step_i
     wait(bed, high, "high completes", state="completed")
     ended = wait(bed, low, "low completes", state="completed")
     assert (ended["steps_lost"], ended["failures"], ended["attempt"]) == (0, 0, 2)
-    assert (ended["step"], ended["total_steps"]) == (640, 640)
+    assert (ended["step"], ended["total_steps"]) == (400, 400)
     bed.stop()
     verify(the_log(bed))
 
