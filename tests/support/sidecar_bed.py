@@ -144,7 +144,9 @@ class Bed:
 
         def look() -> int | None:
             found_init = init_of(self.folder.run)
-            parent = init or (found_init.pid if found_init is not None else 0)
+            parent = init or (found_init.pid if found_init is not None else None)
+            if parent is None:
+                return None
             children = proc.descendants(parent, proc.snapshot())
             found = [child.pid for child in children if b"agent/__main__.py" in _command(child.pid)]
             return found[0] if found else None
@@ -158,7 +160,8 @@ class Bed:
 
     def count(self) -> int:
         """Return how many containers the machine really has."""
-        return len([pid for pid in self.left() if pid != self.agent()])
+        agent = self.agent()
+        return len([pid for pid in self.left() if pid != agent])
 
     def alive(self) -> bool:
         """Whether the newest training process is alive, judged by pid and start time."""
