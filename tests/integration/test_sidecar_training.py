@@ -246,6 +246,15 @@ def test_a_program_that_ends_by_itself_is_finished_and_is_not_started_again(job:
     assert seen.pid is None
 
 
+def test_the_seconds_of_a_start_outlive_the_release_of_a_program_that_has_ended(job: Bed) -> None:
+    job.training(programs.STEPS, "total=30")
+    ended = job.coordinator.until("finished", lambda o: o.phase is Phase.FINISHED)
+    assert ended.times.sidecar_s is not None
+    generation = job.coordinator.want(Mode.SAVE_AND_STOP)
+    after = job.coordinator.until("released", lambda o: o.stopped_generation == generation)
+    assert after.times == ended.times
+
+
 @pytest.mark.parametrize("words", [(), ("clean",)], ids=["marked", "without environment"])
 def test_a_double_fork_is_ended_with_its_tree(job: Bed, words: tuple[str, ...]) -> None:
     job.training(programs.DOUBLE_FORKS, *words)

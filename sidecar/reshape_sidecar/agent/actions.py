@@ -30,7 +30,7 @@ from reshape_sidecar.contract import ENV_HASHED_GENERATION
 from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.user import run_as
-from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
+from reshape_sidecar.wire import Desired, Mode, Outcome, OutcomeKind, PhaseTimes
 
 log = logging.getLogger("agent")
 
@@ -120,7 +120,7 @@ class Actions:
         )
         times = self._state.memory.times
         if outcome.kind is OutcomeKind.STOPPING:
-            times = timing.stop_times(self._state.timestamps)
+            times = self._stop_times()
         self._state.persist(outcome=outcome, times=times)
 
     async def _answer_killed(self, generation: int) -> None:
@@ -139,9 +139,16 @@ class Actions:
     def _confirm_stopped(self, generation: int) -> None:
         state = self._state
         state.timestamps = replace(state.timestamps, swept_at_s=state.status().swept_at_s)
-        stopped = state.timestamps.ended_at_s is not None
-        times = timing.stop_times(state.timestamps) if stopped else PhaseTimes()
-        state.persist(stopped_generation=generation, times=times)
+        state.persist(stopped_generation=generation, times=self._stop_times())
+
+    def _stop_times(self) -> PhaseTimes:
+        """Return the seconds of this stop; of the last start, if training had ended by itself."""
+        state = self._state
+        desired, timestamps = state.memory.desired, state.timestamps
+        if timestamps.asked_at_s is None and timestamps.ended_at_s is None:
+            stays = desired is not None and desired.mode is not Mode.RUN
+            return state.memory.times if stays else PhaseTimes()
+        return timing.stop_times(timestamps)
 
     async def _prepare(self, number: int) -> None:
         desired = self._state.memory.desired
