@@ -107,7 +107,7 @@ def deadlocked_learners(shape: Shape, disorder: float, seed: int) -> int:
 
     The learners of 50 jobs are placed one by one on the emptiest of 15 hosts, in the order of their
     jobs but for ``disorder``: each may be so many places from its own. They wait for one another,
-    and those that are not placed wait for GPUs that nobody gives back.
+    and those that are not placed wait for GPUs that no learner gives back.
     """
     pods = [(job, learner) for job in range(GANG_JOBS) for learner in range(shape.learners)]
     places = [

@@ -24,39 +24,14 @@ from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.hf_state import Position, RankState, Saved
 from reshape_sidecar.pytorch.hf_verdict import Watch
-from reshape_sidecar.pytorch.loop import Write
+from reshape_sidecar.pytorch.loop import TrainerSession
 from reshape_sidecar.wire import Trajectory
 
 
-class CallSession(Protocol):
+class CallSession(TrainerSession, Protocol):
     """What a call needs of its session (``reshape_sidecar.session``)."""
 
-    step: int
     epoch: int
-    total_steps: int | None
-
-    @property
-    def target_reached(self) -> bool: ...
-
-    def set_verdict(self, verdict: Verdict) -> None: ...
-
-    def step_done(
-        self,
-        write: Write | None = None,
-        *,
-        steps: int = 1,
-        epoch: int | None = None,
-        loss: float | None = None,
-        accuracy: float | None = None,
-    ) -> None: ...
-
-    def evaluated(self, metric: str, value: float) -> bool: ...
-
-    def should_stop(self) -> bool: ...
-
-    def saves_now(self) -> bool: ...
-
-    def save(self, write: Write) -> bool: ...
 
     def leave(self) -> None: ...
 

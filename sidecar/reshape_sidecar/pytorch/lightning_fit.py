@@ -23,55 +23,27 @@ from reshape_sidecar.pytorch import lightning_state, lightning_verdict
 from reshape_sidecar.pytorch.data import generator_states, seed_of
 from reshape_sidecar.pytorch.lightning_data import Loaders, random_states
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
+from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession, Write
 from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
 """Variable in which ``seed_everything`` leaves its seed."""
-VERDICT_STEPS = 3
-"""Batches in which the hook looks whether the script draws random numbers."""
 METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
 State = dict[str, Any]
-Write = Callable[[Path], None]
 
 
 class FitError(ValueError):
     """A fit that cannot be made on the job's GPUs; the message says why, and the remedy."""
 
 
-class FitSession(Protocol):
+class FitSession(TrainerSession, Protocol):
     """What fits need of their session (``reshape_sidecar.session``)."""
-
-    step: int
-    total_steps: int | None
 
     @property
     def settings(self) -> HookSettings: ...
 
     @property
     def checkpoint(self) -> Path | None: ...
-
-    @property
-    def target_reached(self) -> bool: ...
-
-    def set_verdict(self, verdict: Verdict) -> None: ...
-
-    def step_done(
-        self,
-        write: Write | None = None,
-        *,
-        steps: int = 1,
-        epoch: int | None = None,
-        loss: float | None = None,
-        accuracy: float | None = None,
-    ) -> None: ...
-
-    def evaluated(self, metric: str, value: float) -> bool: ...
-
-    def should_stop(self) -> bool: ...
-
-    def saves_now(self) -> bool: ...
-
-    def save(self, write: Write) -> bool: ...
 
     def loop_begins(self) -> None: ...
 

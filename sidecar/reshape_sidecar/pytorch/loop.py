@@ -34,7 +34,7 @@ from reshape_sidecar.pytorch.data import (
 STATE_FILE = "state.pt"
 POSITION_FILE = "position.json"
 VERDICT_STEPS = 3
-"""Steps in which the loop looks whether the script draws random numbers."""
+"""Steps in which Reshape looks whether the script draws random numbers."""
 Write = Callable[[Path], None]
 
 
@@ -42,28 +42,16 @@ class LoopError(ValueError):
     """A call of ``job.batches`` that cannot be served; the message says why, and the remedy."""
 
 
-class LoopSession(Protocol):
-    """What a loop needs of its session (``reshape_sidecar.session``)."""
+class StepSession(Protocol):
+    """What all that trains in PyTorch needs of its session (``reshape_sidecar.session``)."""
 
     step: int
     total_steps: int | None
 
     @property
-    def checkpoint(self) -> Path | None: ...
-
-    @property
-    def complete(self) -> bool: ...
-
-    @property
     def target_reached(self) -> bool: ...
 
-    def check_joined(self) -> None: ...
-
-    def record_weights(self, measure: Callable[[], float]) -> None: ...
-
     def set_verdict(self, verdict: Verdict) -> None: ...
-
-    def take_metrics(self) -> dict[str, float]: ...
 
     def step_done(
         self,
@@ -75,7 +63,35 @@ class LoopSession(Protocol):
         accuracy: float | None = None,
     ) -> None: ...
 
+
+class LoopSession(StepSession, Protocol):
+    """What a loop needs of its session."""
+
+    @property
+    def checkpoint(self) -> Path | None: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    def check_joined(self) -> None: ...
+
+    def record_weights(self, measure: Callable[[], float]) -> None: ...
+
+    def take_metrics(self) -> dict[str, float]: ...
+
     def finished(self, write: Write) -> None: ...
+
+
+class TrainerSession(StepSession, Protocol):
+    """What a trainer of a library needs of its session, beyond what a loop needs."""
+
+    def evaluated(self, metric: str, value: float) -> bool: ...
+
+    def should_stop(self) -> bool: ...
+
+    def saves_now(self) -> bool: ...
+
+    def save(self, write: Write) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.serve.notify_file import read
 from reshape_controller.live.notifications.targets import Event, Target
 
-SECRET = "a secret that nobody may see"
+SECRET = "a secret that no text may show"
 GOOD: dict[str, Any] = {
     "url": "https://hooks.example.org/T00/path-secret",
     "secret": SECRET,
