@@ -56,6 +56,8 @@ class LogFilter:
         tail = max(0, len(text) - SEQUENCE_LENGTH_MAX)
         found = None if last else UNFINISHED.search(text, tail)
         begin = len(text) if found is None else found.start()
+        if found is not None and text.endswith("\r", 0, begin):
+            begin -= 1  # if that sequence goes, the line feed behind it ends this line too
         self._rest = text[begin:]
         lines = text[:begin].replace("\r\n", "\n").replace("\r", "\n")
         return safe(lines)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import structlog
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reshape_controller.cli import streams
@@ -185,6 +185,7 @@ PARTS = st.lists(
 )
 
 
+@example(["\r", "\x1b[1m", "\n"], [2])
 @given(PARTS, st.lists(st.integers(0, 60)))
 def test_a_log_reads_the_same_however_it_is_cut(parts: list[str], cuts: list[int]) -> None:
     data = "".join(parts).encode()

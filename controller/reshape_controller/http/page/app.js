@@ -74,6 +74,7 @@ function Page({ who, end }) {
     };
     window.addEventListener("hashchange", go);
     document.addEventListener("keydown", keys);
+    setAt(place()); // of a hash that changed before this listened
     return () => {
       live.stop();
       window.removeEventListener("hashchange", go);
@@ -100,11 +101,11 @@ function App() {
     const link = given.get("link");
     if (given.has("token")) useToken(given.get("token"));
     if (link || given.has("token")) history.replaceState(null, "", location.pathname);
-    const begin = () => (link ? logIn({ link }).catch(session) : session()).then(setWho, (error) => {
-      setProblem(error.message);
-      setTimeout(() => session().then((found) => { setProblem(""); setWho(found); }, () => {}), 3000);
-    });
-    begin();
+    const begin = (ask) => ask().then(
+      (found) => { setProblem(""); setWho(found); },
+      (error) => { setProblem(error.message); setTimeout(() => begin(session), 3000); },
+    );
+    begin(() => (link ? logIn({ link }).catch(session) : session()));
   }, []);
   if (problem) return html`<main><h1>Reshape</h1><p role="alert" class="problem">${problem}</p></main>`;
   if (who === undefined) return html`<main aria-busy="true"></main>`;
