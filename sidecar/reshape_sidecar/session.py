@@ -116,10 +116,7 @@ class Session:
             self._target.restore(_saved_target(self._newest.path))
             if self.target_reached:
                 self.total_steps = self.step
-        self._stop.answered_by_loop = True
-        self._stop.install()
-        if self._ranks is not None:
-            self._ranks.take_part(self.step)  # from now on the parent sends no SIGTERM
+        self.loop_begins()  # from now on the parent sends no SIGTERM
         self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
         self._reporter.phase(HookPhase.BUILDING)
 

@@ -98,7 +98,7 @@ class ForkedJob:
     def runs(self, gpus: int, stop_at: str | None = None, *, hooked: bool = True) -> int:
         """Run it on ``gpus`` until its end, or until the stop after it prints a text; the code.
 
-        hooked: not without Reshape, as ``torchrun`` runs it.
+        hooked: with Reshape; otherwise as ``torchrun`` runs it.
         """
         told = {
             "RESHAPE_JOB": "a",

@@ -21,7 +21,7 @@ class Received:
 
 
 class Receiver:
-    """Answers each request with ``status``; a coroutine in ``before`` may hold the answer."""
+    """Answers each request with ``status``; the event ``held`` may hold the answer."""
 
     def __init__(self, status: int = 204, headers: str = "") -> None:
         self.status, self.headers = status, headers

@@ -8,7 +8,9 @@ loader workers, nor a restart in mid-epoch, changes a sample.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
+import multiprocessing
 import random
 import sys
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data._utils import worker
 from torch.utils.data.distributed import DistributedSampler
 
+States = dict[str, Any]
 WORKER_FIELDS = ("id", "num_workers", "seed")
 
 
@@ -39,6 +42,40 @@ def seed_generators(seed: int) -> None:
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+def random_states() -> States:
+    """Return the states of this process's generators."""
+    states: States = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        states["numpy"] = numpy.random.get_state()
+    return states
+
+
+def set_random_states(states: States) -> None:
+    """Set the generators as ``random_states`` found them."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+    if "numpy" in states:
+        importlib.import_module("numpy").random.set_state(states["numpy"])
+
+
+def length(dataset: Any) -> int | None:
+    """Return the number of samples; None if the data has none."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def forks(loader: Any) -> bool:
+    """Return whether the loader's workers are forks of this process."""
+    context = getattr(loader, "multiprocessing_context", None) or multiprocessing
+    return bool(context.get_start_method() == "fork")
 
 
 def generator_states() -> dict[str, Any]:

@@ -7,6 +7,7 @@ more samples at once than at the job's first start.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 class BatchError(ValueError):
@@ -50,3 +51,10 @@ class Batch:
         sizes = range(min(share, self.per_device), 0, -1)
         per_device = next(size for size in sizes if share % size == 0)
         return Batch(per_device, ranks, share // per_device)
+
+
+def given_batch(args: Any) -> Batch:
+    """Return the batch of TrainingArguments."""
+    return Batch(
+        args.per_device_train_batch_size, args.world_size, args.gradient_accumulation_steps
+    )

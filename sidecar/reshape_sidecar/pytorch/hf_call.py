@@ -19,8 +19,9 @@ import torch
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, UNKNOWN, Verdict
-from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
-from reshape_sidecar.pytorch.hf_batch import Batch
+from reshape_sidecar.pytorch import hf_state, hf_verdict
+from reshape_sidecar.pytorch.data import forks, length, random_states
+from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.hf_state import Position, RankState, Saved
 from reshape_sidecar.pytorch.hf_verdict import Watch
@@ -54,10 +55,7 @@ class Call:
         ``length``: steps of the job, if the record gives them."""
         self.trainer, self._session, self._number = trainer, session, number
         self._first, self._resumed, self._write_ended = first, resumed, write_ended
-        args = trainer.args
-        self._now = Batch(
-            args.per_device_train_batch_size, args.world_size, args.gradient_accumulation_steps
-        )
+        self._now = given_batch(trainer.args)
         self._watch = Watch()
         self._verdict = Verdict(EXACT)
         self._epoch = self._step = self._steps_per_epoch = 0
@@ -125,7 +123,7 @@ class Call:
             if type(sampler).__name__ == "LengthGroupedSampler":
                 sampler.batch_size = self._first.per_device * self._first.accumulation
             self._batches = EpochBatches(batches, sampler, self.trainer.args.seed)
-            self._batches.marks_samples = not base.num_workers or hf_verdict.forks(base)
+            self._batches.marks_samples = not base.num_workers or forks(base)
             base.__dict__["batch_sampler"] = self._batches
         self._set_verdict(hf_verdict.before_training(self.trainer, loader, self._first, self._now))
         if self._resumed is not None and self._resumed.position.verdict is not None:
@@ -164,7 +162,7 @@ class Call:
                 resumed.restore_random(rank, of_epoch=True)
             else:
                 resumed.restore_random(rank)
-        self._random_of_epoch = hf_samples.generators()
+        self._random_of_epoch = random_states()
 
     def restore_random(self) -> None:
         """Restore the random state of this rank after the checkpoint's step."""
@@ -259,7 +257,7 @@ class Call:
         if self._limit is None:
             session.total_steps = session.step + steps + max(0, state.max_steps - self._counted)
         if steps:
-            loss = next((log["loss"] for log in state.log_history[::-1] if "loss" in log), None)
+            loss = next((log["loss"] for log in reversed(state.log_history) if "loss" in log), None)
             session.step_done(steps=steps, epoch=self._epoch, loss=loss)
         stops = session.should_stop()
         if not stops and not session.saves_now() and not is_last:
@@ -278,7 +276,7 @@ class Call:
             is_over=is_over,
             batch=self._first,
             model=type(trainer.model).__name__,
-            samples=hf_verdict.length(trainer.train_dataset),
+            samples=length(trainer.train_dataset),
             steps_per_epoch=self._steps_per_epoch,
             epoch=self._epoch,
             step=self._step,

@@ -16,8 +16,9 @@ import torch
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
-from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
-from reshape_sidecar.pytorch.hf_batch import Batch
+from reshape_sidecar.pytorch import hf_state, hf_verdict
+from reshape_sidecar.pytorch.data import length, set_random_states
+from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_call import Call, CallSession, ended_file
 from reshape_sidecar.pytorch.hf_state import Saved
 from reshape_sidecar.pytorch.loop import Write
@@ -83,9 +84,7 @@ class Calls:
             return output
         resumed = saved if saved is not None and number == saved.position.call else None
         if resumed is not None:
-            resumed.position.check(
-                type(trainer.model).__name__, hf_verdict.length(trainer.train_dataset)
-            )
+            resumed.position.check(type(trainer.model).__name__, length(trainer.train_dataset))
         first = self._batch(trainer, resumed)
         call = Call(trainer, session, number, first, resumed, self._write_ended, self._length)
         session.loop_begins()
@@ -166,7 +165,7 @@ class Calls:
         trainer.state.is_world_process_zero = trainer.is_world_process_zero()
         states, rank = ended["random"], trainer.args.process_index
         if states:
-            hf_samples.restore(states[rank if rank < len(states) else 0])
+            set_random_states(states[rank if rank < len(states) else 0])
         return ended["output"]
 
     def _write_ended(self, folder: Path, number: int) -> None:
@@ -179,10 +178,3 @@ class Calls:
             else:
                 assert newest is not None
                 hf_state.link(newest, folder, [ended_file(call)])
-
-
-def given_batch(args: Any) -> Batch:
-    """Return the batch of TrainingArguments."""
-    return Batch(
-        args.per_device_train_batch_size, args.world_size, args.gradient_accumulation_steps
-    )

@@ -8,16 +8,18 @@ itself the generators are as before afterwards.
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from reshape_sidecar.pytorch.data import seed_generators, seed_of
+from reshape_sidecar.pytorch.data import (
+    random_states,
+    seed_generators,
+    seed_of,
+    set_random_states,
+)
 
 Restore = Callable[[], None]
 
@@ -68,26 +70,6 @@ class EpochBatches:
         return index
 
 
-def generators() -> dict[str, Any]:
-    """Return the states of the generators of this process, to be restored."""
-    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
-    if (numpy := sys.modules.get("numpy")) is not None:
-        states["numpy"] = numpy.random.get_state()
-    return states
-
-
-def restore(states: dict[str, Any]) -> None:
-    """Set the generators of this process to ``states``."""
-    random.setstate(states["python"])
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
-    if "numpy" in states and (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.set_state(states["numpy"])
-
-
 def patch_fetch() -> None:
     """Let every loader of this process, and the workers that it forks, read samples by seeds."""
     original = _MapDatasetFetcher.fetch
@@ -95,12 +77,12 @@ def patch_fetch() -> None:
     def fetch(own: Any, indices: Any) -> Any:
         if not (isinstance(indices, list) and indices and isinstance(indices[0], Sample)):
             return original(own, indices)
-        before = generators() if get_worker_info() is None else None
+        before = random_states() if get_worker_info() is None else None
         try:
             return own.collate_fn(_read(own.dataset, indices))
         finally:
             if before is not None:
-                restore(before)
+                set_random_states(before)
 
     _MapDatasetFetcher.fetch = fetch
 

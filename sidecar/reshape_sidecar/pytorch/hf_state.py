@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.pytorch import hf_samples
+from reshape_sidecar.pytorch.data import random_states, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch
 
 POSITION_FILE = "trainer.json"
@@ -160,7 +160,7 @@ class Saved:
         state = states[rank if rank < len(states) else 0]
         wanted = state.random_of_epoch if of_epoch else state.random
         if wanted is not None:
-            hf_samples.restore(wanted)
+            set_random_states(wanted)
 
 
 def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:
@@ -176,7 +176,7 @@ def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:
 def rank_state(trainer: Any, random_of_epoch: dict[str, Any] | None) -> RankState:
     """Return the state of this rank now."""
     loss = float(trainer._tr_loss.item())
-    return RankState(hf_samples.generators(), random_of_epoch, loss, float(trainer.current_flos))
+    return RankState(random_states(), random_of_epoch, loss, float(trainer.current_flos))
 
 
 def gather(state: RankState) -> list[RankState]:

@@ -6,7 +6,6 @@ whether they draw random numbers, and whether the loss is divided by the number 
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
-from reshape_sidecar.pytorch.data import generator_states
+from reshape_sidecar.pytorch.data import forks, generator_states, length
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 
@@ -157,17 +156,3 @@ def _is_compiled(trainer: Any) -> bool:
 def splits_batches(trainer: Any) -> bool:
     """Return whether ``accelerate`` divides the script's batch by the number of GPUs itself."""
     return bool(getattr(trainer.accelerator, "split_batches", False))
-
-
-def length(dataset: Any) -> int | None:
-    """Return the number of samples; None if the data has none."""
-    try:
-        return len(dataset)
-    except TypeError:
-        return None
-
-
-def forks(loader: Any) -> bool:
-    """Return whether the loader's workers are forks of this process."""
-    context = getattr(loader, "multiprocessing_context", None) or multiprocessing
-    return bool(context.get_start_method() == "fork")

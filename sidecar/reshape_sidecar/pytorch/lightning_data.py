@@ -6,9 +6,6 @@ and lets a loader worker draw by epoch and sample, so that it does not matter wh
 
 from __future__ import annotations
 
-import importlib
-import random
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,29 +14,16 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDa
 from torch.utils.data._utils import fetch
 
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.pytorch.data import LoaderError, seed_generators, seed_of
-
-States = dict[str, Any]
-
-
-def random_states() -> States:
-    """Return the states of this process's generators."""
-    states: States = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
-    if (numpy := sys.modules.get("numpy")) is not None:
-        states["numpy"] = numpy.random.get_state()
-    return states
-
-
-def set_random_states(states: States) -> None:
-    """Set the generators as ``random_states`` found them."""
-    torch.set_rng_state(states["torch"])
-    random.setstate(states["python"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
-    if "numpy" in states:
-        importlib.import_module("numpy").random.set_state(states["numpy"])
+from reshape_sidecar.pytorch.data import (
+    LoaderError,
+    States,
+    forks,
+    length,
+    random_states,
+    seed_generators,
+    seed_of,
+    set_random_states,
+)
 
 
 class Sample(int):
@@ -177,10 +161,12 @@ class Loaders:
             batches = batches.inner  # the loader has been in a fit before
         self._divide(loader, batches, fact, known)
         workers = loader.num_workers > 0
-        forks = workers and _start_method(loader) == "fork"
-        if workers and not forks:
+        forks_workers = workers and forks(loader)
+        if workers and not forks_workers:
             self.reasons.append("loader workers are not forked, and draw by their own numbers")
-        seeds = forks and not isinstance(loader.dataset, TensorDataset)  # that draws nothing
+        seeds = forks_workers and not isinstance(
+            loader.dataset, TensorDataset
+        )  # that draws nothing
         own = Batches(batches, self._epoch, marks=seeds)
         own.skip = self._skip
         own.order = self._orders[number] if number < len(self._orders) else None
@@ -248,21 +234,13 @@ class Loaders:
 
 def _fact(loader: Any) -> dict[str, Any]:
     dataset: Any = getattr(loader, "dataset", None)
-    sized = dataset is not None and not isinstance(dataset, IterableDataset)
-    try:
-        return {"samples": len(dataset) if sized else None, "batch": None}
-    except TypeError:
-        return {"samples": None, "batch": None}
+    return {
+        "samples": None if isinstance(dataset, IterableDataset) else length(dataset),
+        "batch": None,
+    }
 
 
 def _kind_reason(loader: Any) -> str:
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
         return "an IterableDataset is exact at the same number of GPUs only"
     return f"a {type(loader).__name__} has no batch sampler: its batches are read again and dropped"
-
-
-def _start_method(loader: Any) -> str:
-    context = loader.multiprocessing_context
-    if context is None:
-        context = torch.multiprocessing.get_context()
-    return str(context.get_start_method())

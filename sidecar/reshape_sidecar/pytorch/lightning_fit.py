@@ -20,8 +20,8 @@ from reshape_sidecar import claims
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.pytorch import lightning_state, lightning_verdict
-from reshape_sidecar.pytorch.data import generator_states, seed_of
-from reshape_sidecar.pytorch.lightning_data import Loaders, random_states
+from reshape_sidecar.pytorch.data import generator_states, random_states, seed_of
+from reshape_sidecar.pytorch.lightning_data import Loaders
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
 from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession, Write
 from reshape_sidecar.wire import Trajectory
@@ -78,18 +78,14 @@ class Fit:
         """Whether an evaluation has ended since the last boundary."""
         self.looks = VERDICT_STEPS
 
-    @property
-    def loops(self) -> list[Any]:
-        """Return Lightning's loops of a fit, from the outermost."""
+    def resumes_no_more(self) -> None:
+        """Note, also in Lightning's loops, that the fit no longer goes on in the middle."""
+        self.resumes = False
         fit = self.trainer.fit_loop
         epoch = fit.epoch_loop
-        inner = [epoch.automatic_optimization, epoch.manual_optimization, epoch.val_loop]
-        return [fit, epoch, *inner]
-
-    def set_restarting(self, restarting: bool) -> None:
-        """Tell Lightning's loops whether they go on in the middle."""
-        for loop in self.loops:
-            loop._restarting = restarting
+        inner = (epoch.automatic_optimization, epoch.manual_optimization, epoch.val_loop)
+        for loop in (fit, epoch, *inner):
+            loop._restarting = False
 
 
 class Fits:
@@ -183,8 +179,7 @@ class Fits:
         if not fit.resumes:
             return
         if is_over or not fit.in_epoch:
-            fit.resumes = False
-            fit.set_restarting(False)
+            fit.resumes_no_more()
             self._restore_numbers(fit)
         if is_over:
             return
@@ -201,8 +196,7 @@ class Fits:
         fit = self.fit
         assert fit is not None
         if fit.resumes:
-            fit.resumes = False
-            fit.set_restarting(False)
+            fit.resumes_no_more()
             self._restore_numbers(fit)
         return generator_states() if fit.looks else None
 

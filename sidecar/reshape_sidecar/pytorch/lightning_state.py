@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +17,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.pytorch.data import seed_generators, seed_of
-from reshape_sidecar.pytorch.lightning_data import States, set_random_states
+from reshape_sidecar.pytorch.data import (
+    States,
+    seed_generators,
+    seed_of,
+    set_random_states,
+)
 
 STATE_FILE = "lightning.pt"
 POSITION_FILE = "lightning.json"
@@ -83,19 +86,13 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def carry_over(before: Path | None, folder: Path, fit: int) -> bool:
-    """Take the end of a finished fit from the checkpoint ``before``; return whether it was there.
+def carry_over(before: Path | None, folder: Path, fit: int) -> None:
+    """Take the end of a finished fit from the checkpoint ``before``, if it has that.
 
     Raises OSError.
     """
-    if before is None or not (before / end_file(fit)).exists():
-        return False
-    source, target = before / end_file(fit), folder / end_file(fit)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)  # a file system without hard links
-    return True
+    if before is not None and (before / end_file(fit)).exists():
+        durable.link(before / end_file(fit), folder / end_file(fit))
 
 
 def of_all_ranks(value: Any, ranks: int) -> list[Any]:

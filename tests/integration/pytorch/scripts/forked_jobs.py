@@ -92,7 +92,7 @@ def fork(start: dict[str, Any], env: dict[str, str]) -> Rank:
 
 
 def stop_once(start: dict[str, Any], ended: threading.Event) -> None:
-    """Send this process init's SIGTERM when the log shows the text, as often as it is to show."""
+    """Send this process init's SIGTERM when this start's part of the log shows the text."""
     while not ended.is_set():
         text = Path(start["log"]).read_text() if Path(start["log"]).exists() else ""
         if start["stop_at"] in text[start["seen"] :]:
