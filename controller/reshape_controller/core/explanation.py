@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import duration, gpus, how_text, seconds_text
-from reshape_controller.core.plan import Option, Plan, Target
+from reshape_controller.core.plan import Option, Plan
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 
 LAST_PHASE = "process start"
@@ -236,15 +236,12 @@ def describe(option: Option, name: Callable[[JobId], str]) -> str:
     if not option.targets:
         return option.note or "change nothing"
     first, *others = option.targets
-    what = f"{name(first.job)} on {gpus(first.size)} of {_hosts(first)}"
+    where = " and ".join(first.all_hosts)
+    what = f"{name(first.job)} on {gpus(first.size)} of {where}"
     for target in others:
         down = f"down to {target.size}" if target.size else "preempted"
         what += f", {name(target.job)} {down}"
     return what
-
-
-def _hosts(target: Target) -> str:
-    return " and ".join([share.host for share in target.shares]) or target.host
 
 
 def _namer(names: Mapping[JobId, str]) -> Callable[[JobId], str]:

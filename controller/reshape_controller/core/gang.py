@@ -17,11 +17,6 @@ from reshape_controller.core.plan import Target
 Gpus = Mapping[GpuId, Gpu]
 
 
-def hosts_of_target(target: Target) -> tuple[HostId, ...]:
-    """Return the host of each worker of a gang; empty if the target is on one host."""
-    return hosts_of_shares(target.shares)
-
-
 def hosts_of_shares(shares: Iterable[Share]) -> tuple[HostId, ...]:
     """Return the host of each worker, in order."""
     return tuple([share.host for share in shares for _ in range(share.workers)])
@@ -44,12 +39,20 @@ def hosts_by_worker(gpus: Gpus, ordered: tuple[GpuId, ...], workers: int) -> tup
     return tuple([gpus[ordered[number * each]].host for number in range(workers)])
 
 
+def place(
+    gpus: Gpus, ordered: tuple[GpuId, ...], workers: int
+) -> tuple[HostId, tuple[HostId, ...]]:
+    """Return the host of the first worker that has its part of ``ordered``, and the host of each
+    worker if they are on several."""
+    return gpus[ordered[0]].host, hosts_by_worker(gpus, ordered, workers)
+
+
 def in_place(job: Job, target: Target) -> bool:
     """Whether every worker of a job that has a container stays on its host. A job of which nothing
     stays (size 0) is named by its first host."""
     if target.host != job.host:
         return False
-    return target.size == 0 or hosts_of_target(target) == job.hosts
+    return target.size == 0 or hosts_of_shares(target.shares) == job.hosts
 
 
 def wanted(target: Target, spec: JobSpec) -> dict[HostId, int]:

@@ -101,13 +101,13 @@ def _check_job(state: State, job: Job) -> None:
         takes = job.hand_over is not None and not job.hand_over.shrink_asked
         _require(job.stage is Stage.READY and takes, f"{name}: awaits imports, and takes no GPUs")
     if job.hand_over is not None:
-        coming = gang.hosts_by_worker(state.gpus, job.hand_over.gpus, job.spec.workers)
-        _check_workers(state, job.hand_over.gpus, job.spec.workers, coming, name)
+        there = gang.place(state.gpus, job.hand_over.gpus, job.spec.workers)
+        _check_workers(state, job.hand_over.gpus, job.spec.workers, there[1], name)
         _require(len(job.hand_over.gpus) in job.spec.optional_gpus, f"{name}: gets no size")
         _require(not job.state.terminal, f"{name}: has ended, but gets GPUs")
-        there = (state.gpus[job.hand_over.gpus[0]].host, coming)
-        here = (job.host, job.hosts)
-        stays = there != here or all(each in job.hand_over.gpus for each in job.gpus)
+        stays = there != (job.host, job.hosts) or all(
+            each in job.hand_over.gpus for each in job.gpus
+        )
         _require(stays or job.stage is not Stage.TRAINING, f"{name}: loses GPUs by its hand-over")
 
 

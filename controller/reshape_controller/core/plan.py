@@ -167,6 +167,11 @@ class Target:
     shares: tuple[Share, ...] = ()
     """Its workers by host, if they are to be on several. Empty: all are on ``host``."""
 
+    @property
+    def all_hosts(self) -> tuple[HostId, ...]:
+        """Return its hosts, each once."""
+        return tuple([share.host for share in self.shares]) or (self.host,)
+
 
 @dataclass(frozen=True, slots=True)
 class Option:

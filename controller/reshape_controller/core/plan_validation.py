@@ -114,7 +114,7 @@ def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> J
         raise PlanRejected(f"{target.job}: {target.size} is not in its GPU counts {job.sizes}")
     if target.shares:
         _check_shares(target, job)
-    for host_id in _hosts(target):
+    for host_id in target.all_hosts:
         host = state.hosts.get(host_id)
         if host is None or host.no_option:
             why = f": {host.no_option}" if host is not None else ""
@@ -128,14 +128,9 @@ def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> J
     return job
 
 
-def _hosts(target: Target) -> tuple[HostId, ...]:
-    """Return the hosts of a target, each once."""
-    return tuple([share.host for share in target.shares]) or (target.host,)
-
-
 def _check_shares(target: Target, job: Job) -> None:
     """Check that shares are a placement of the job's workers on several hosts."""
-    hosts, workers = _hosts(target), sum([share.workers for share in target.shares])
+    hosts, workers = target.all_hosts, sum([share.workers for share in target.shares])
     if len(hosts) < 2 or len(set(hosts)) < len(hosts) or target.host != hosts[0]:
         wrong = f"shares name {', '.join(hosts)}, and host is {target.host}"
         raise PlanRejected(
@@ -147,7 +142,7 @@ def _check_shares(target: Target, job: Job) -> None:
 
 def _check_span(state: State, target: Target, job: Job) -> None:
     """Check that the job may be on the several hosts of a target."""
-    hosts, types = _hosts(target), {state.hosts[host].gpu_type: None for host in _hosts(target)}
+    hosts, types = target.all_hosts, {state.hosts[host].gpu_type: None for host in target.all_hosts}
     if job.spec.span is Spans.NEVER:
         raise PlanRejected(f"{job.id}: its span is never, so it cannot be on {' and '.join(hosts)}")
     if len(types) > 1:
@@ -163,12 +158,12 @@ def _check_span(state: State, target: Target, job: Job) -> None:
 def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Start:
     job = state.jobs[target.job]
     if job.stage is Stage.READY and not gang.in_place(job, target):
-        there, named = " and ".join(job.all_hosts), " and ".join(_hosts(target))
+        there, named = " and ".join(job.all_hosts), " and ".join(target.all_hosts)
         raise PlanRejected(f"{job.id}: is initialised on {there}, not {named}")
     if waits_until(job) > state.now_s:
         raise PlanRejected(f"{job.id}: waits for its retry after a failure")
     donors, missing = _donors(state, target, gang.wanted(target, job.spec), shrinks)
-    return _Start(job.id, _hosts(target), _take(state, target, missing, idle), donors)
+    return _Start(job.id, target.all_hosts, _take(state, target, missing, idle), donors)
 
 
 def _growth(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Growth:
@@ -178,7 +173,7 @@ def _growth(state: State, target: Target, shrinks: list[Target], idle: _Idle) ->
     want = gang.wanted(target, job.spec)
     keeps = gang.kept(state.gpus, job, want)
     donors, missing = _donors(state, target, gang.lacking(state.gpus, keeps, want), shrinks)
-    return _Growth(job.id, _hosts(target), keeps, _take(state, target, missing, idle), donors)
+    return _Growth(job.id, target.all_hosts, keeps, _take(state, target, missing, idle), donors)
 
 
 def _donors(
@@ -191,7 +186,7 @@ def _donors(
         donor, keeps = _shrink(state, shrink)
         there = state.jobs[donor].all_hosts
         if not any(host in missing for host in there):
-            named = f"{' and '.join(there)}, {receiver.job} on {' and '.join(_hosts(receiver))}"
+            named = f"{' and '.join(there)}, {receiver.job} on {' and '.join(receiver.all_hosts)}"
             raise PlanRejected(f"{donor}: is on {named}")
         # GPUs that the receiver does not take become idle once their release is verified.
         gives = []

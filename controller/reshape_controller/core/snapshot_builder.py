@@ -194,8 +194,7 @@ class SnapshotBuilder:
         they are on several."""
         if job.hand_over is None:
             return job.host, job.hosts
-        gpus, workers = job.hand_over.gpus, job.spec.workers
-        return self._gpus[gpus[0]].host, gang.hosts_by_worker(self._gpus, gpus, workers)
+        return gang.place(self._gpus, job.hand_over.gpus, job.spec.workers)
 
     def _job_view(self, job: Job, size: int) -> JobView:
         host, hosts = self._later_hosts(job)

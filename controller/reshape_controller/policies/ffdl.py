@@ -64,7 +64,7 @@ class Ffdl:
             if found is not None:
                 size = newcomer.sizes[0]
                 past = "" if newcomer is queue[0] else f", ahead of {queue[0].spec.name}"
-                where = _where(found)
+                where = " and ".join(found.all_hosts)
                 text = f"{newcomer.spec.name} starts on {gpus(size)} of {where}{past}"
                 return only_option((found,), "starts-gang", text, newcomer.id)
             if self._blocks or self._hold_at_s(newcomer) <= snapshot.now_s:
@@ -124,7 +124,3 @@ def _nothing_can_start(jobs: list[JobView]) -> Plan:
         f"{job.spec.name} waits for hosts that can hold {need}: the usable ones cannot, even idle"
     )
     return Plan((), "waits-nothing-fits", text, job.id)
-
-
-def _where(target: Target) -> str:
-    return " and ".join([share.host for share in target.shares]) or target.host

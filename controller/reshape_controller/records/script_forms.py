@@ -6,6 +6,7 @@ Does: parses the text and looks for the calls that tell. It imports and runs not
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -79,8 +80,9 @@ class Unreadable(ValueError):
     """The text is no Python that this version reads."""
 
 
+@functools.lru_cache(maxsize=8)
 def form_of(source: bytes) -> Found:
-    """Return the form of a script's text. Raises Unreadable."""
+    """Return the form of a script's text, which members of an array share. Raises Unreadable."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -258,9 +258,10 @@ class _Converter:
         gpu_count, share, choices = self._number(gpus, "gpus"), self._share(milli), self.choices
         number, largest, notes, unfit = math.ceil(gpu_count), choices.largest, [], ""
         if gpu_count != number or share != 1.0:
-            notes.append(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
             if choices.parts is Parts.LEAVE_OUT:
                 unfit = "with a part of a GPU"
+            else:
+                notes.append(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
         if number > largest:
             notes.append(f"more than {largest} GPUs: {largest}, for the same GPU time")
             if not choices.cap:
@@ -414,7 +415,6 @@ class _Converter:
 
 
 _PARTS = {
-    Parts.LEAVE_OUT: "left out",
     Parts.ROUND: "for as long",
     Parts.KEEP: "for a shorter time, with the same GPU time",
 }

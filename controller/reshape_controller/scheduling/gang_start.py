@@ -8,8 +8,6 @@ fewest hosts. Nothing is predicted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from reshape_controller.core.model import HostId, Placement, Share, Spans
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.scheduling import legal_moves
@@ -47,14 +45,14 @@ def place(snapshot: Snapshot, job: JobView, size: int, placement: Placement) -> 
     if job.initialized and job.shares:
         return job.shares if _fits(snapshot, job, size) else ()
     hosts, workers = _hosts(snapshot, job), job.spec.workers
-    spreads = placement is Placement.SPREAD
-    if not (spreads and _may_span(snapshot, job, size)):
+    spreads, spans = placement is Placement.SPREAD, _may_span(snapshot, job, size)
+    if not (spreads and spans):
         one = [host for host in hosts if host.idle >= size]
         if one:
             emptiest = -1 if spreads else 1
             best = min(one, key=lambda host: (emptiest * host.idle, host.id))
             return (Share(best.id, workers),)
-    if not _may_span(snapshot, job, size) or job.initialized:
+    if not spans or job.initialized:
         return ()
     each = size // workers
     found = []
@@ -111,12 +109,8 @@ def _spread(rooms: Rooms, workers: int) -> tuple[Share, ...]:
     each_turn = sorted(rooms, key=lambda entry: (-entry[0].idle, entry[0].id))
     turn = 0
     while sum(given.values()) < workers:
-        for host, room in _with_room(each_turn, turn):
-            if sum(given.values()) < workers and room > turn:
+        for host, room in each_turn:
+            if room > turn and sum(given.values()) < workers:
                 given[host.id] = turn + 1
         turn += 1
     return tuple([Share(host, count) for host, count in given.items()])
-
-
-def _with_room(rooms: Iterable[tuple[HostView, int]], turn: int) -> list[tuple[HostView, int]]:
-    return [entry for entry in rooms if entry[1] > turn]

@@ -8,7 +8,7 @@ job ends last, and how long a queued job needs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -77,12 +77,7 @@ def preempting_start(
     newest starts first, and the time at which a further job has run for long enough to be
     preempted (infinite if there is none)."""
     by_host, again_s = _preemptible(snapshot, _lower(newcomer, snapshot.running), by_equal=False)
-    found = []
-    for host in hosts:
-        jobs = by_host.get(host.id, [])
-        jobs.sort(key=lambda job: (job.spec.priority, -_has_run_at_s(job), job.id))
-        found += _start_that_preempts(newcomer, host, jobs)
-    return min(found, key=_preference, default=None), again_s
+    return _start_that_preempts(newcomer, hosts, by_host, _has_run_at_s), again_s
 
 
 def equal_start(
@@ -98,12 +93,7 @@ def equal_start(
         return None, due_s
     equals = [job for job in snapshot.running if job.spec.priority <= priority]
     by_host, again_s = _preemptible(snapshot, equals, by_equal=True)
-    found = []
-    for host in hosts:
-        jobs = by_host.get(host.id, [])
-        jobs.sort(key=lambda job: (job.spec.priority, -forecast.end_ms(job), job.id))
-        found += _start_that_preempts(newcomer, host, jobs)
-    return min(found, key=_preference, default=None), again_s
+    return _start_that_preempts(newcomer, hosts, by_host, forecast.end_ms), again_s
 
 
 def preemptible_at_s(job: JobView, *, by_equal: bool) -> float:
@@ -164,12 +154,21 @@ def _start(
 
 
 def _start_that_preempts(
-    newcomer: JobView, host: HostView, jobs: list[JobView]
-) -> list[OutrankingStart]:
-    """Return the start that preempts the first of ``jobs``; none if they are not enough, or if
-    shrinks of them would do: then the newcomer starts after their cool-down."""
-    starts = _start(newcomer, host, jobs, lambda job, missing: 0)
-    return [start for start in starts if not _shrinks_would_do(newcomer, start)]
+    newcomer: JobView,
+    hosts: Iterable[HostView],
+    by_host: Mapping[str, list[JobView]],
+    at: Callable[[JobView], float],
+) -> OutrankingStart | None:
+    """Return the start that preempts fewest GPUs, on each host those jobs first of which ``at`` is
+    latest. Where shrinks would do there is none: the newcomer starts after their cool-down."""
+    found: list[OutrankingStart] = []
+    for host in hosts:
+        jobs = sorted(
+            by_host.get(host.id, ()), key=lambda job: (job.spec.priority, -at(job), job.id)
+        )
+        starts = _start(newcomer, host, jobs, lambda job, missing: 0)
+        found += [start for start in starts if not _shrinks_would_do(newcomer, start)]
+    return min(found, key=_preference, default=None)
 
 
 def _shrinks_would_do(newcomer: JobView, start: OutrankingStart) -> bool:

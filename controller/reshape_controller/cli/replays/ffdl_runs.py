@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -12,9 +11,7 @@ from rich.text import Text
 
 from reshape_controller.cli.output import grid
 from reshape_controller.cli.replays.runs import progress
-from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.policies.ffdl import HEADS, Ffdl
 from reshape_controller.replay import ffdl
 from reshape_controller.replay.ffdl import LATE_S, Shape
@@ -75,20 +72,6 @@ class FfdlExperiment:
     contradictions: list[str]
 
 
-class _TimedPlanner(Planner):
-    """Measures the time that each plan takes."""
-
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy)
-        self.took_s: list[float] = []
-
-    def plan(self, engine: Engine) -> Plan:
-        begin_s = time.perf_counter()
-        plan = super().plan(engine)
-        self.took_s.append(time.perf_counter() - begin_s)
-        return plan
-
-
 def run(seeds: Sequence[int], days: float, loads: Sequence[float] = LOADS) -> FfdlExperiment:
     """Replay all three experiments; ``seeds`` draw the disorder, the first one the arrivals.
 
@@ -112,8 +95,7 @@ def _load(head: str, load: float, days: float, seed: int) -> LoadRow:
     scene, late = ffdl.load_scene(load, days, seed), []
     for placement in ("pack", "spread"):
         jobs = _replay(scene, Ffdl(placement, head, "inf")).jobs
-        waits_s = [(job.started_s or job.finished_s) - job.submitted_s for job in jobs]
-        late.append(sum(wait_s > LATE_S for wait_s in waits_s) / len(jobs))
+        late.append(sum(job.wait_s > LATE_S for job in jobs) / len(jobs))
     return LoadRow(load, head, len(scene.workload.jobs), *late)
 
 
@@ -129,8 +111,10 @@ def _gang(shape: Shape, seeds: Sequence[int]) -> list[GangRow]:
 
 
 def _many() -> ManyJobs:
+    from reshape_controller.live.loop import TimedPlanner  # no other command here needs the loop
+
     scene, policy = ffdl.many_scene(), Ffdl()
-    planner = _TimedPlanner(policy)
+    planner = TimedPlanner(policy)
     jobs = _replay(scene, policy, planner).jobs
     completed = sum(job.state == "completed" for job in jobs)
     p99_s = quantiles(planner.took_s, n=100)[-1]

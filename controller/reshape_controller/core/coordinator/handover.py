@@ -185,9 +185,7 @@ def _ask_to_grow(tx: Transaction, job_id: JobId, after: tuple[GpuId, ...]) -> No
 
 def _stays(tx: Transaction, job: Job, after: tuple[GpuId, ...]) -> bool:
     """Whether every worker of the job is on its host with ``after`` too."""
-    if tx.state.gpus[after[0]].host != job.host:
-        return False
-    return gang.hosts_by_worker(tx.state.gpus, after, job.spec.workers) == job.hosts
+    return gang.place(tx.state.gpus, after, job.spec.workers) == (job.host, job.hosts)
 
 
 def shrink(tx: Transaction, job_id: JobId, keeps: tuple[GpuId, ...]) -> None:
@@ -220,9 +218,8 @@ def advance(tx: Transaction, job_id: JobId) -> None:
         if closed:
             handover_abort.abort(tx, job_id, closed)
         else:
-            gpus_of = tx.state.gpus
-            hosts = gang.hosts_by_worker(gpus_of, hand_over.gpus, job.spec.workers)
-            attempts.launch(tx, job_id, gpus_of[hand_over.gpus[0]].host, hosts)
+            host, hosts = gang.place(tx.state.gpus, hand_over.gpus, job.spec.workers)
+            attempts.launch(tx, job_id, host, hosts)
     elif _may_ask_donors(tx, job, hand_over, early):
         _ask_or_spare_donors(tx, job_id, hand_over)
     elif job.stage is Stage.READY and held and not tx.state.observing:
