@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -100,8 +100,10 @@ class Sessions:
         self._lock = threading.Lock()
         """Held while the file is written, outside the event loop."""
         self._links: dict[str, _Link] = {}
-        self._file = self._first()
-        self._ended = {each.id: each.expires_at_s for each in self._file.ended}
+        self._salt = secrets.token_hex(ID_BYTES)
+        self._ended: dict[str, float] = {}
+        """Ids of sessions that have ended, and when their time is over."""
+        self._load()
 
     def begin(self, bearer: bytes) -> Session | None:
         """Open a session for a token; None if the token is not valid."""
@@ -145,10 +147,8 @@ class Sessions:
             self._ended[session.id] = session.expires_at_s
             self._ended = {key: end_s for key, end_s in self._ended.items() if end_s > now_s}
             if len(self._ended) > ENDED_MAX:
-                self._file, self._ended = SessionFile(secrets.token_hex(ID_BYTES)), {}
+                self._salt, self._ended = secrets.token_hex(ID_BYTES), {}
                 log.warning("sessions-ended", reason=f"more than {ENDED_MAX} have ended")
-            ended = tuple(EndedSession(key, end_s) for key, end_s in sorted(self._ended.items()))
-            self._file = replace(self._file, ended=ended)
             try:
                 self._write()
             except OSError as error:
@@ -170,26 +170,28 @@ class Sessions:
         return Session(key, sha256, expires_at_s, identity, self._signature("csrf", key))
 
     def _signature(self, purpose: str, text: str) -> str:
-        message = f"session {purpose} {self._file.salt} {text}".encode(errors="replace")
+        message = f"session {purpose} {self._salt} {text}".encode(errors="replace")
         return hmac.new(self._secret, message, hashlib.sha256).hexdigest()
 
-    def _first(self) -> SessionFile:
+    def _load(self) -> None:
         """Read the file; without a whole one, begin a new one, which ends every session."""
         try:
             found = state_files.read(SessionFile, self._path)
         except OSError as error:
             found = state_files.Torn(self._path, str(error.strerror))
         if isinstance(found, SessionFile):
-            return found
+            self._salt = found.salt
+            self._ended = {each.id: each.expires_at_s for each in found.ended}
+            return
         if found is not None:
             log.warning("sessions-ended", reason=str(found))
-        self._file = SessionFile(secrets.token_hex(ID_BYTES))
         try:
             self._write()
         except OSError as error:
             consequence = "a restart ends every session of the page"
             log.warning("sessions-not-stored", error=error.strerror, consequence=consequence)
-        return self._file
 
     def _write(self) -> None:
-        durable.write_whole(self._path, f"{codec.dumps(self._file)}\n".encode(), 0o600)
+        ended = tuple(EndedSession(*each) for each in sorted(self._ended.items()))
+        text = codec.dumps(SessionFile(self._salt, ended))
+        durable.write_whole(self._path, f"{text}\n".encode(), 0o600)

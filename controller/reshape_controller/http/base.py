@@ -261,7 +261,9 @@ class Gate(tornado.web.RequestHandler):
             return  # no browser: each sends it with what changes something
         host = self.request.headers.get("Host", "").lower()
         if origin is None or origin.lower() not in (f"http://{host}", f"https://{host}"):
-            what = f"{origin or 'no page'!r:.200} is not this daemon's own page"
+            what = "the request does not say from which page it comes"
+            if origin is not None:
+                what = f"{origin!r:.200} is not this daemon's own page"
             hint = f"ask from a page of {host}; a proxy passes the Host header on"
             raise ApiError(403, ErrorBody("cross-site", what, "header Origin", hint))
 

@@ -203,7 +203,7 @@ class WhoAmI(Handler):
 
 
 class Healthz(Gate):
-    """GET: the process answers. The only path that needs no token; it shows nothing else."""
+    """GET: the process answers. It needs no token, and shows nothing else."""
 
     def get(self) -> None:
         self.answer(Health("ok"))

@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -27,26 +28,31 @@ class Failures:
     _lines: dict[str, FailureLine] = field(default_factory=dict)
     _seq: int | None = None
     """Newest record that was looked at; None: the store was not read yet."""
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the store is read, so that first readers do not all read it."""
 
     async def read(
         self, store: Store, timeline: TimelineReader, seq: int, since_s: float
     ) -> tuple[FailureLine, ...]:
         """Return the failures since a time, newest first. ``seq``: newest record that the tables
         show. Raises StoreError."""
-        known = self._seq
-        changes = None if known is None else await timeline.changes(store, known, seq)
-        if changes is None:
-            self._add(await _failed_rows(store))
-        else:
-            ids = [job.id for each in changes for job in each.jobs if job.state == JobState.FAILED]
-            rows = [await store.job(key) for key in dict.fromkeys(ids)]
-            self._add(row for row in rows if row is not None)
-        self._seq = max(seq, self._seq or 0)
-        self._lines = {key: line for key, line in self._lines.items() if line.at_s >= since_s}
-        found = sorted(self._lines.values(), key=lambda line: (-line.at_s, line.id))
-        del found[FAILURES_MAX:]
-        self._lines = {line.id: line for line in found}
-        return tuple(found)
+        async with self._busy:
+            known = self._seq
+            changes = None if known is None else await timeline.changes(store, known, seq)
+            if changes is None:
+                self._add(await _failed_rows(store))
+            else:
+                ids = [
+                    job.id for each in changes for job in each.jobs if job.state == JobState.FAILED
+                ]
+                rows = [await store.job(key) for key in dict.fromkeys(ids)]
+                self._add(row for row in rows if row is not None)
+            self._seq = max(seq, self._seq or 0)
+            self._lines = {key: line for key, line in self._lines.items() if line.at_s >= since_s}
+            found = sorted(self._lines.values(), key=lambda line: (-line.at_s, line.id))
+            del found[FAILURES_MAX:]
+            self._lines = {line.id: line for line in found}
+            return tuple(found)
 
     def _add(self, rows: Iterable[JobRow]) -> None:
         for row in rows:

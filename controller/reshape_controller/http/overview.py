@@ -7,6 +7,7 @@ none; ``failures`` has some.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
 from reshape_controller.core.model import GpuState, Job, JobId, JobState
 from reshape_controller.http.base import LIMIT_MAX
@@ -76,23 +77,7 @@ class OverviewPage(JobHandler):
 
 def line_of(view: JobView) -> JobLine:
     """Return a job's view in short."""
-    return JobLine(
-        view.id,
-        view.name,
-        view.user,
-        view.state,
-        view.stage,
-        view.reason,
-        view.size,
-        view.optional_gpus,
-        view.pinned,
-        view.host,
-        view.submitted_at_s,
-        view.position,
-        view.progress_ratio,
-        view.predicted_start_at_s,
-        view.predicted_end_at_s,
-    )
+    return JobLine(**{each.name: getattr(view, each.name) for each in fields(JobLine)})
 
 
 def _gpu_counts(counts: Counter[GpuState]) -> GpuCounts:

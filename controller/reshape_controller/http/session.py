@@ -85,7 +85,7 @@ class SessionLinks(Handler):
     def post(self) -> None:
         if self.session is not None or self.context.sessions is None:
             hint = "ask with a token: reshape page"
-            what = "a session makes no links, because it would outlive itself by them"
+            what = "a session cannot make a link, or it could be renewed without end"
             raise ApiError(403, ErrorBody("forbidden", what, "header Authorization", hint))
         self.answer(PageLink(self.context.sessions.link(self.bearer()), LINK_S), 201)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import webbrowser
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
@@ -60,4 +59,4 @@ def _opened(url: str) -> bool:
     except OSError as error:
         what = f"the file for the browser cannot be written: {error.strerror}"
         raise failed(Exit.FAILED, what, str(path), "open the printed link yourself") from None
-    return webbrowser.open(Path(path).absolute().as_uri())
+    return webbrowser.open(path.absolute().as_uri())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -99,11 +99,12 @@ def _wrong(fields: _TargetFields, mode: int) -> Iterator[tuple[str, str]]:
 def _wrong_url(fields: _TargetFields) -> Iterator[tuple[str, str]]:
     remedy = "give https://HOST[:PORT]/PATH without a user, a password or a #"
     try:
-        parts: SplitResult | None = urlsplit(fields.url)
-        port = parts.port if parts is not None else None
+        parts = urlsplit(fields.url)
+        port = parts.port
     except ValueError:
-        parts, port = None, None
-    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or port == 0:
+        yield "url: it is not a URL", remedy
+        return
+    if parts.scheme not in ("https", "http") or not parts.hostname or port == 0:
         yield "url: it is not a URL", remedy
     elif "@" in parts.netloc or parts.fragment:
         yield "url: it has a user or a fragment", remedy

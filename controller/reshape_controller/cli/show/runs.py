@@ -50,19 +50,19 @@ def runs_in(folder: Path) -> tuple[Run, ...]:
         return (Run(folder.stem, folder),)
     found = []
     for depth in range(DEPTH_MAX):
-        level = "/".join(["*"] * depth)
-        begin = f"{level}/" if level else ""
+        begin = "*/" * depth
         for path in sorted(folder.glob(f"{begin}{STORE}")):
             found.append(Run(_name(folder, path), path))
         for path in sorted(folder.glob(f"{begin}{LOGS_OF_REPLAYS}/*.jsonl")):
-            found.append(Run(path.stem, path))
+            place = path.parent.parent.relative_to(folder) / path.stem
+            found.append(Run(place.as_posix(), path))
     if not found:
         what = "no run is there: neither a daemon's store nor the log of a replay"
         remedy = (
             "give a daemon's home, the folder of `make demo`, or that of `reshape replay --out`"
         )
         raise failed(Exit.NOT_FOUND, what, str(folder), remedy)
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
 
 
 def _name(folder: Path, path: Path) -> str:

@@ -45,7 +45,8 @@ function Chart({ timeline, zoom, past }) {
   const [chosen, setChosen] = useState(null);
   const names = useMemo(() => new Map(timeline.jobs.map((job) => [job.id, job])), [timeline]);
   const layout = useMemo(() => layOut(timeline.gpus), [timeline]);
-  state.current = { timeline, layout, zoom, chosen, past };
+  const reshapes = useMemo(() => reshapesOf(timeline), [timeline]);
+  state.current = { timeline, layout, reshapes, zoom, chosen, past };
 
   const paint = () => {
     const target = canvas.current;
@@ -66,7 +67,7 @@ function Chart({ timeline, zoom, past }) {
     it.now = now;
     const context = target.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    draw(context, it.timeline, it.layout, it.scale, lookOf(target), it.chosen, now);
+    draw(context, it.reshapes, it.layout, it.scale, lookOf(target), it.chosen, now);
   };
 
   useEffect(paint);
@@ -97,7 +98,6 @@ function Chart({ timeline, zoom, past }) {
       open(chosen);
     }
   };
-  const reshapes = reshapesOf(timeline);
   return html`<${Legend} />
     <p class="readout" role="status">${chosen ? describe(chosen, names) : "Point at a span, or use the arrow keys; Enter opens its job."}</p>
     <div class="lanes"><canvas ref=${canvas} tabindex="0" role="img"

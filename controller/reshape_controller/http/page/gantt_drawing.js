@@ -104,7 +104,7 @@ function fillOf(context, span, look) {
 }
 
 /** Draw the lanes. `look`: colours of the theme; `chosen`: the span that is pointed at. */
-export function draw(context, timeline, layout, scale, look, chosen, nowS) {
+export function draw(context, reshapes, layout, scale, look, chosen, nowS) {
   context.clearRect(0, 0, scale.width, layout.height);
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -119,7 +119,7 @@ export function draw(context, timeline, layout, scale, look, chosen, nowS) {
       drawLane(context, row, scale, look, chosen, nowS);
     }
   }
-  drawReshapes(context, timeline, layout, scale, look);
+  drawReshapes(context, reshapes, layout, scale, look);
 }
 
 function drawAxis(context, layout, scale, look) {
@@ -187,8 +187,8 @@ function drawLetter(context, span, x, width, row, look) {
   context.fillText(letter, x + 4, row.top + row.height / 2 + 0.5);
 }
 
-function drawReshapes(context, timeline, layout, scale, look) {
-  for (const reshape of reshapesOf(timeline)) {
+function drawReshapes(context, reshapes, layout, scale, look) {
+  for (const reshape of reshapes) {
     if (reshape.at < scale.fromS || reshape.at > scale.toS) continue;
     const row = layout.rows.find(({ gpu }) => gpu && gpu.spans.some(
       (span) => span.job === reshape.job && span.from_s <= reshape.at && (span.to_s ?? Infinity) > reshape.at));

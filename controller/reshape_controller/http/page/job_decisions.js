@@ -11,7 +11,7 @@ export function Costs({ job, decisions }) {
     .map((decision) => ({ decision, costs: decision.costs.filter((cost) => cost.job === job.id) }))
     .filter(({ costs }) => costs.length);
   if (!found.length) return html`<p class="empty">No start or reshape of it is measured yet.</p>`;
-  return found.reverse().slice(0, 20).map(({ decision, costs }, n) => html`<details key=${decision.seq} open=${n === 0}>
+  return found.reverse().map(({ decision, costs }, n) => html`<details key=${decision.seq} open=${n === 0}>
     <summary><time>${clock(decision.event.at_s)}</time> ${effect(job, decision)}: ${total(costs)}</summary>
     <${PhaseBars} costs=${costs} /></details>`);
 }
@@ -49,8 +49,8 @@ function Options({ decision }) {
   rows.sort((a, b) => Number(b.number === decision.chosen) - Number(a.number === decision.chosen) || rank(a) - rank(b));
   const columns = [
     { head: "Option", cell: (it) => html`${it.number === decision.chosen && html`<b class="chosen">✓ chosen </b>`}<bdi>${words(it)}</bdi>`, text: true, plain: true },
-    { head: "All jobs done after", cell: (it) => (it.makespan_s === null ? "–" : span(it.makespan_s)), number: true },
-    { head: "Sum of completion times", cell: (it) => (it.completion_sum_s === null ? "–" : span(it.completion_sum_s)), number: true, narrow: false },
+    { head: "All jobs done after", cell: (it) => span(it.makespan_s), number: true },
+    { head: "Sum of completion times", cell: (it) => span(it.completion_sum_s), number: true, narrow: false },
     { head: "Note", cell: (it) => it.refused || it.note || "", text: true, plain: true },
   ];
   return html`<${Table} label="Options of the decision" columns=${columns} rows=${rows.slice(0, 30)} keyOf=${(it) => it.number}

@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { logIn } from "./api.js";
 
-export function Login({ begin, notice }) {
+export function Login({ begin }) {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState("");
   const submit = async (event) => {
@@ -18,7 +18,6 @@ export function Login({ begin, notice }) {
     <h1>Reshape</h1>
     <p>Open the page without a token by <code>reshape page</code> on the daemon's machine, or give
       a token of <code>reshape token create</code>.</p>
-    ${notice && html`<p role="status">${notice}</p>`}
     <form onSubmit=${submit}>
       <label for="token">Token</label>
       <input id="token" type="password" autocomplete="off" required value=${token}

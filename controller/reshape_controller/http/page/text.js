@@ -44,7 +44,8 @@ export function clock(at) {
   const date = new Date(at * 1000);
   const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
   const today = new Date(nowS() * 1000).toDateString() === date.toDateString();
-  return today ? time : `${date.toISOString().slice(0, 10)} ${time}`;
+  const local = new Date(date - date.getTimezoneOffset() * 60000);
+  return today ? time : `${local.toISOString().slice(0, 10)} ${time}`;
 }
 
 /** When it will be, or was: "in 5 min", "3 h ago". */

@@ -62,11 +62,16 @@ def waited_long(target: Target, job: Job, at_s: float) -> bool:
     return Event.WAITING in target.events and is_first and waited_s > target.after_s
 
 
+def wait_id(job: Job) -> str:
+    """Return the id of the notification that a job waits for too long."""
+    return f"{job.id}-waiting"
+
+
 def of_wait(target: Target, job: Job) -> Message:
     """Return the notification of a job that waits for too long; it has one such."""
     at_s = job.submitted_at_s + target.after_s
     text = f"waits for its first GPUs for more than {target.after_s:g} s"
-    return _message(f"{job.id}-waiting", Event.WAITING, at_s, text, target.after_s, job)
+    return _message(wait_id(job), Event.WAITING, at_s, text, target.after_s, job)
 
 
 def headers(target: Target, message: Message, now_s: float) -> dict[str, str]:

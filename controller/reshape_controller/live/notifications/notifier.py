@@ -21,6 +21,7 @@ from reshape_controller.live.notifications.messages import (
     Message,
     of_entry,
     of_wait,
+    wait_id,
     waited_long,
 )
 from reshape_controller.live.notifications.targets import Event, Target
@@ -142,10 +143,10 @@ class Notifier:
         now_s = self._now_s()
         mine = [job for job in self._state().jobs.values() if self._target.name in job.spec.notify]
         for job in mine:
-            if job.started_at_s is None and waited_long(self._target, job, now_s):
+            is_due = job.started_at_s is None and waited_long(self._target, job, now_s)
+            if is_due and wait_id(job) not in self._sent_waits:
                 await self._send(of_wait(self._target, job))
-        keys = {of_wait(self._target, job).id for job in mine}
-        self._sent_waits &= keys
+        self._sent_waits &= {wait_id(job) for job in mine}
 
     async def _job(self, key: JobId | None) -> Job | None:
         row = await self._store.job(key) if key is not None else None
