@@ -35,6 +35,8 @@ MODES = ("gate", "all", "fast")
 GRACE_S = 20.0
 """An interrupted part may take so long to end what it started."""
 NICE = 19
+REMARK_LENGTH_MAX = 200
+"""Characters of what is left behind that the summary repeats; the output has all."""
 FAILED = "FAILED"
 
 
@@ -250,7 +252,8 @@ class Run:
         else:
             found += self._cluster_left()
         print(found, end="", flush=True)
-        self._result(FAILED if found else "ok", Part(name, ()), True, begin_s, "")
+        remark = f": {' '.join(found.split())[:REMARK_LENGTH_MAX]}" if found else ""
+        self._result(FAILED if found else "ok", Part(name, ()), True, begin_s, remark)
 
     def _cluster_left(self) -> str:
         if self._mode == "fast" or self._results.get(SETUP) != "ok":

@@ -319,7 +319,7 @@ def test_a_process_or_a_file_that_is_left_fails_the_run(
     assert code == 1
     assert said_of_it in said
     (failed,) = [line for line in summary(said) if line.startswith("FAILED")]
-    assert failed.endswith("nothing left behind")
+    assert said_of_it in failed.partition("nothing left behind: ")[2], "the summary says it too"
 
 
 def test_an_empty_cgroup_that_is_left_fails_the_run(tree: Path) -> None:
