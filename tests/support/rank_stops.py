@@ -48,6 +48,7 @@ def save(folder):
 
 generation = os.environ["RESHAPE_GENERATION"]
 job = session.start(total_steps=int(sys.argv[1]))
+Path(f"ready-{generation}").touch()
 first = job.step
 while job.step < job.total_steps:
     meet(job.step)
