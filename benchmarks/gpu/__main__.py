@@ -204,6 +204,7 @@ class Run:
             finally:
                 left = processes.kill(word)
                 process.wait()
+                processes.end_groups(self._work / task.name / "home" / "jobs")
                 self._keep_logs(task.name)
         result = read_result(file, known)
         result = replace(result, took_s=round(time.monotonic() - began_s, 1), limit_s=known.limit_s)

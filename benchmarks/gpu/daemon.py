@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpu import processes
 from gpu.step import MARKS, PROGRAMS, Step, StepFailed
 
 from reshape_controller.cli.home import Home
@@ -27,8 +28,6 @@ from reshape_gpu.errors import ClientError
 from reshape_gpu.requests import Request, Response
 from reshape_gpu.target import of_home
 from reshape_gpu.values import ENDED, GpuView, JobView
-from reshape_launcher.local.groups import Groups
-from reshape_sidecar.agent.spec import Folder
 
 START_S = 40.0
 END_S = 20.0
@@ -135,9 +134,7 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        groups = Groups(self.home.jobs)
-        for attempt in self.home.jobs.glob("*/attempt-*"):
-            groups.end(Folder(attempt), END_S)  # an attempt whose GPU was quarantined keeps its own
+        processes.end_groups(self.home.jobs)  # an attempt whose GPU was quarantined keeps its own
 
     def submit(self, name: str, *words: str, **fields: object) -> Job:
         """Submit a job of gpu_job.py on one GPU. Raises CliError."""

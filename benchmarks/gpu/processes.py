@@ -1,4 +1,7 @@
-"""The processes of a step: found by a variable or an argument that all of them have, and killed."""
+"""The processes of a step: found by a variable or an argument that all of them have, and killed.
+
+So are the cgroups of its jobs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import os
 import signal
 import time
 from pathlib import Path
+
+from reshape_launcher.local.groups import Groups
+from reshape_sidecar.agent.spec import Folder
 
 KILL_S = 10.0
 
@@ -34,3 +40,10 @@ def kill(word: str) -> int:
         time.sleep(0.05)
         pids = of(word)
     return len(first)
+
+
+def end_groups(jobs: Path) -> None:
+    """End and remove the cgroups of all attempts in a daemon's folder of jobs."""
+    groups = Groups(jobs)
+    for attempt in jobs.glob("*/attempt-*"):
+        groups.end(Folder(attempt), KILL_S)

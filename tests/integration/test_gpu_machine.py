@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reshape_sidecar import cgroup
 from tests.support.gpu_bed import RUN, load
 
 # isort: split
@@ -88,6 +89,14 @@ def test_a_mode_of_the_gpu_refuses_the_steps_that_it_makes_impossible(tmp_path: 
     assert "MIG is on" in found["checkpoint"]["reason"]
 
 
+def groups_of_the_step() -> set[Path]:
+    """Cgroups of the attempts of the step's jobs, under any launcher of this user."""
+    own = cgroup.own_group()
+    if own is None:
+        return set()
+    return {group for name in ("parent", "leaves") for group in own.glob(f"reshape-*/{name}-*")}
+
+
 def test_a_step_over_its_limit_is_ended_with_all_that_it_started_and_the_rest_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,8 +106,10 @@ def test_a_step_over_its_limit_is_ended_with_all_that_it_started_and_the_rest_ru
     monkeypatch.setattr(gpu_run, "TASKS", (inventory, slow, contexts))
     out = tmp_path / "out"
     monkeypatch.setattr(sys, "argv", ["gpu", "--stand-in", "--without-torch", "--out", str(out)])
+    groups_before = groups_of_the_step()
     began_s = time.monotonic()
     assert gpu_run.main() == 1
+    assert groups_of_the_step() - groups_before == set()
     found = results(out)
     assert found["quarantine"]["outcome"] == Outcome.TIMED_OUT
     assert "processes were killed" in found["quarantine"]["reason"]
