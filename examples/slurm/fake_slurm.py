@@ -1,8 +1,8 @@
 """A Slurm of one machine for the tests of ``slurm_launcher.py``: jobs are processes.
 
 Does: keep a file for each job, so that another object with the same folder finds it, as Slurm's
-database lets a new controller. A variable in the environment of a job's processes stands for its
-cgroup.
+database lets a new controller. A variable in the environment of a job's processes, and descent from
+its first one, stand for its cgroup.
 """
 
 from __future__ import annotations
@@ -102,12 +102,26 @@ class FakeSlurm:
         return Task(path.stem, node, TaskState.ENDED)
 
     def _kill(self, name: str) -> None:
-        """Kill every process of a job, until none is left."""
-        group = f"{GROUP}={self._group(name)}".encode()
-        while found := [each for each in proc.snapshot().values() if _has(each, group)]:
+        """Kill every process of a job: those below its first one, which is stopped so that it
+        starts none, those with the job's variable, and the first one last."""
+        pid, start_time = self._process(self._folder / f"{name}.json")
+        first = proc.Proc(pid, 0, start_time, zombie=False)
+        proc.send_signal(first, signal.SIGSTOP)
+        while found := self._others(name, first):
             for each in found:
                 proc.send_signal(each, signal.SIGKILL)
             time.sleep(POLL_S)
+        proc.send_signal(first, signal.SIGKILL)
+        while proc.alive(pid, start_time):
+            time.sleep(POLL_S)
+
+    def _others(self, name: str, first: proc.Proc) -> list[proc.Proc]:
+        """Return the living processes of a job besides its first one."""
+        group, procs = f"{GROUP}={self._group(name)}".encode(), proc.snapshot()
+        found = {each.pid: each for each in procs.values() if _has(each, group)}
+        if proc.alive(first.pid, first.start_time):
+            found |= {each.pid: each for each in proc.descendants(first.pid, procs)}
+        return [each for pid, each in found.items() if pid != first.pid]
 
 
 def _has(process: proc.Proc, variable: bytes) -> bool:
