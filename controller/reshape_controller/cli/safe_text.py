@@ -22,8 +22,8 @@ SEQUENCE = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
     "|\x1b[\\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\\\)"  # OSC and the like: titles, the clipboard
 )
-UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b\n]*\x1b?)?\\Z|\r\\Z")
-"""The begin of a sequence, or of an end of a line, that the next part of a log may finish."""
+UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b\n]*\x1b?)?\\Z")
+"""The begin of a sequence that the next part of a log may finish."""
 SEQUENCE_LENGTH_MAX = 4096
 """Longest sequence that a log filter waits for; a longer one loses its control characters only."""
 
@@ -47,17 +47,21 @@ class LogFilter:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._rest = ""
+        self._rest, self._returned = "", False
+        """A sequence that is not finished; whether a carriage return came last."""
 
     def feed(self, data: bytes, *, last: bool = False) -> str:
         """Return the safe text of the next part. ``last``: keep nothing back for the next."""
         text = self._rest + self._decoder.decode(data, last)
-        text = SEQUENCE.sub("", text)
         tail = max(0, len(text) - SEQUENCE_LENGTH_MAX)
         found = None if last else UNFINISHED.search(text, tail)
         begin = len(text) if found is None else found.start()
-        if found is not None and text.endswith("\r", 0, begin):
-            begin -= 1  # if that sequence goes, the line feed behind it ends this line too
         self._rest = text[begin:]
-        lines = text[:begin].replace("\r\n", "\n").replace("\r", "\n")
+        lines = SEQUENCE.sub("", text[:begin])
+        if not lines:
+            return ""
+        begins_line, self._returned = self._returned, lines.endswith("\r")
+        if begins_line:
+            lines = lines.removeprefix("\n")
+        lines = lines.replace("\r\n", "\n").replace("\r", "\n")
         return safe(lines)

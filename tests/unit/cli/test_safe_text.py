@@ -186,6 +186,8 @@ PARTS = st.lists(
 
 
 @example(["\r", "\x1b[1m", "\n"], [2])
+@example(["\r", "\x1b[1m", "\n"], [5])
+@example(["\x1b]0;t", "\x1b[1m", "\x07"], [9])
 @given(PARTS, st.lists(st.integers(0, 60)))
 def test_a_log_reads_the_same_however_it_is_cut(parts: list[str], cuts: list[int]) -> None:
     data = "".join(parts).encode()
