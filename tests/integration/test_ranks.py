@@ -25,6 +25,9 @@ from reshape_sidecar import session
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 group = types.SimpleNamespace(is_initialized=lambda: True, get_world_size=lambda: ranks)
 sys.modules["torch.distributed"] = group
+def say(*words):
+    "Print a line by one write, for ranks share the log and their output has no buffer."
+    print(" ".join(map(str, ("rank", rank, *words))) + "\\n", end="", flush=True)
 """
 TRAINS = (
     JOINED
@@ -43,10 +46,10 @@ job = session.start(total_steps=int(sys.argv[1]))
 while job.step < job.total_steps:
     meet(job.step)
     time.sleep(0.002 * (rank + 1))
-    print("rank", rank, "step", job.step + 1, flush=True)
+    say("step", job.step + 1)
     job.step_done(save)
 job.finished(save)
-print("rank", rank, "ends", flush=True)
+say("ends")
 """
 )
 
@@ -58,7 +61,7 @@ SHOWS_PHASES = """
 from reshape_sidecar.hook.progress import ProgressReporter
 report = ProgressReporter.phase
 def phase(reporter, name):
-    print("rank", rank, "is", name, flush=True)
+    say("is", name)
     report(reporter, name)
 ProgressReporter.phase = phase
 """
@@ -187,7 +190,7 @@ def test_a_failed_save_by_hand_ends_and_the_request_can_be_withdrawn(
 def test_rank_0_alone_writes_and_reports_that_it_saves_until_it_leaves(
     tmp_path: Path, started: list[Start]
 ) -> None:
-    program = BY_HAND.replace("def save(folder):", "def save(folder):\n    print(rank, 'writes')")
+    program = BY_HAND.replace("def save(folder):", "def save(folder):\n    say('writes')")
     started.append(start := Start(tmp_path, JOINED + SHOWS_PHASES + program, "10000", ranks=2))
     start.prints("rank 1 step 3\n")
     start.process.send_signal(signal.SIGTERM)
@@ -213,7 +216,7 @@ def test_ranks_without_a_session_get_the_signal_themselves(
     program = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n"
-        "print('rank', os.environ['RANK'], 'waits', flush=True)\n"
+        "print('rank ' + os.environ['RANK'] + ' waits\\n', end='', flush=True)\n"
         "time.sleep(600)\n"
     )
     started.append(start := Start(tmp_path, program))
@@ -233,10 +236,10 @@ def test_a_rank_that_a_sigterm_ends_before_it_takes_part_ends_the_others(
         + "import signal\n"
         + "signal.signal(signal.SIGTERM, signal.SIG_IGN if rank == 0 else signal.SIG_DFL)\n"
         + f"late_s = {late_s}\n"
-        + "if late_s or rank: print('rank', rank, 'waits', flush=True)\n"
+        + "if late_s or rank: say('waits')\n"
         + "time.sleep(600 if rank else late_s)\n"
         + "job = session.start()\n"
-        + "print('rank', rank, 'waits', flush=True)\n"
+        + "say('waits')\n"
         + "time.sleep(600)\n"
     )
     started.append(start := Start(tmp_path, program, ranks=2))
