@@ -38,6 +38,8 @@ class JobLine:
     progress_ratio: float | None
     predicted_start_at_s: float | None
     predicted_end_at_s: float | None
+    reported_at_s: float | None = None
+    """When its SideCar reported the progress; null before the first step."""
 
 
 @dataclass(frozen=True, slots=True)

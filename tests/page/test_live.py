@@ -18,6 +18,14 @@ LOUD = f"""
 print({HOSTILE!r}, "\\x1b[31mred\\x1b[0m \\u202e", flush=True)
 {SAVES}
 """
+TRAINS = """
+import time
+from reshape_sidecar import session
+job = session.start()
+while True:
+    time.sleep(0.1)
+    job.step_done(lambda folder: (folder / "state").write_text("all"))
+"""
 
 
 def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
@@ -27,7 +35,7 @@ def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
     overview = open_page.log_in(daemon)
     daemon.submit("first", LOUD, steps=FOREVER, optional_gpus=[2, 4])
     daemon.becomes("first", size=4, stage="training")
-    daemon.submit("second", steps=FOREVER, optional_gpus=[2])
+    daemon.submit("second", TRAINS, steps=FOREVER, optional_gpus=[2])
     daemon.becomes("second", stage="training")
     daemon.becomes("first", size=2, stage="training")
 
@@ -36,6 +44,7 @@ def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
     eventually(lambda: colours_on(lanes) > 8, text=lambda: f"{colours_on(lanes)} colours")
     running = overview.get_by_role("region", name="Running jobs")
     expect(running).to_contain_text("2 of 2, 4")
+    expect(running).to_contain_text("s ago")
     lanes.evaluate("location.hash = '#/job/first'")
     expect(lanes.locator(".phases").first).to_contain_text("process stop")
     expect(lanes.get_by_role("region", name="Options of the decision").first).to_contain_text(

@@ -43,11 +43,16 @@ from reshape_sidecar.wire import Observed, PhaseTimes, Progress
 
 
 def job_view(
-    row: JobRow, observed: Observed | None = None, log_folder: str | None = None, trouble: str = ""
+    row: JobRow,
+    observed: Observed | None = None,
+    log_folder: str | None = None,
+    trouble: str = "",
+    observed_at_s: float | None = None,
 ) -> JobView:
     """The view of a row.
 
-    ``observed``: its SideCar's newest report. ``trouble``: why its container does not come up.
+    ``observed``: its SideCar's newest report, which came at ``observed_at_s``. ``trouble``: why its
+    container does not come up.
     """
     base = JobView(
         id=row.id,
@@ -64,7 +69,8 @@ def job_view(
         errors = tuple(ErrorView(*error) for error in row.errors)
         what = "; ".join(FieldError(*error).summary for error in row.errors)
         return replace(base, reason=what, errors=errors)
-    view = _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, observed)
+    view = _with_spec(_with_job(base, row.job), row.job)
+    view = _with_report(view, row.job, observed, observed_at_s)
     if trouble and row.job.stage is not Stage.NONE:
         view = replace(view, reason=": ".join(filter(None, (view.reason, trouble))))
     return view
@@ -223,9 +229,11 @@ def _with_spec(base: JobView, job: Job) -> JobView:
     )
 
 
-def _with_report(base: JobView, job: Job, report: Observed | None) -> JobView:
+def _with_report(
+    base: JobView, job: Job, report: Observed | None, report_at_s: float | None
+) -> JobView:
     if report is None or report.attempt != job.attempt or report.sequence < job.sequence:
-        report = job.observed
+        report, report_at_s = job.observed, job.progress_at_s
     progress = job.progress
     newer = report is not None and report.sequence > job.sequence
     if newer and report is not None and report.progress.step >= progress.step:
@@ -238,6 +246,7 @@ def _with_report(base: JobView, job: Job, report: Observed | None) -> JobView:
         pid=report.pid if report is not None and container else None,
         step=progress.step,
         total_steps=total,
+        reported_at_s=(report_at_s if container else job.progress_at_s) if progress.step else None,
         epoch=progress.epoch,
         progress_ratio=_ratio(progress, total),
         loss=progress.loss,

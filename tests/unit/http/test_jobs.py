@@ -220,6 +220,25 @@ def test_the_steps_that_a_stop_would_lose_are_those_of_the_newest_report() -> No
     assert (view.step, view.unsaved_steps) == (90, 90)
 
 
+def test_the_progress_has_the_time_at_which_it_was_reported() -> None:
+    row = job_row(1, 1)
+    assert row.job is not None
+    trains = replace(row.job, stage=Stage.TRAINING, sequence=5, progress_at_s=40.0)
+    row = replace(row, job=replace(trains, progress=Progress(step=5)))
+
+    def reported_at_s(sequence: int, step: int) -> float | None:
+        seen = Observed(
+            row.id, trains.attempt, 1, sequence, Phase.RUNNING, progress=Progress(step=step)
+        )
+        return job_view(row, seen, observed_at_s=70.0).reported_at_s
+
+    assert reported_at_s(6, 90) == 70.0
+    assert reported_at_s(4, 4) == 40.0, "the log has a newer one"
+    assert job_view(row).reported_at_s == 40.0, "as after a restart of the daemon"
+    row = replace(row, job=replace(trains, progress=Progress()))
+    assert reported_at_s(6, 0) is None, "no step was reported"
+
+
 def test_a_submission_that_is_repeated_with_its_key_is_one_job(tmp_path: Path) -> None:
     async def test(it: Api) -> None:
         first = await it.post("/v1/jobs", RECORD, Idempotency_Key="run-7")

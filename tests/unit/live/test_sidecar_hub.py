@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,21 @@ def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None
     now_s[0] += 2.0
     hub.check_silence(30.0)
     assert posted == [ev.SideCarFellSilent(JobId("a"), 1)]
+
+
+def test_a_report_keeps_the_time_at_which_it_came() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    log_s, job = [50.0], JobId("a")
+    hub = SidecarHub(lambda event: None, lambda: 0.0, lambda: log_s[0])
+    desired = world.engine.desired(job)
+    assert desired is not None
+    hub.set_desired(desired)
+    assert hub.observed_at_s(job) is None
+    seen = Observed("a", 1, desired.generation, 7, Phase.RUNNING, devices=desired.devices)
+    for log_s[0], sequence, came_at_s in ((60.0, 7, 60.0), (70.0, 7, 60.0), (80.0, 8, 80.0)):
+        asyncio.run(hub.exchange("a", 1, replace(seen, sequence=sequence), 0.0))
+        assert hub.observed_at_s(job) == came_at_s
 
 
 @pytest.mark.parametrize(("epochs", "generations"), [(1, 0), (0, 1)])

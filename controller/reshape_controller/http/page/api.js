@@ -6,6 +6,7 @@ const ROOT = new URL("../", import.meta.url).pathname;
 let csrf = "";
 let bearer = sessionStorage.getItem("token") || "";
 let skewS = 0;
+let pastS = null;
 let ended = () => {};
 
 export class Refused extends Error {
@@ -34,9 +35,9 @@ export function useToken(token) {
   sessionStorage.setItem("token", token);
 }
 
-/** By how much the daemon's clock is ahead of this browser's, in seconds. */
-export function clockSkewS() {
-  return skewS;
+/** The daemon's time, in Unix seconds; that of a past run stands still at its end. */
+export function nowS() {
+  return pastS ?? Date.now() / 1000 + skewS;
 }
 
 export function url(path, query = {}) {
@@ -86,6 +87,7 @@ export async function post(path, body = {}) {
 
 function begun(session) {
   csrf = session.csrf || "";
+  pastS = session.past ? nowS() : null;
   return session;
 }
 

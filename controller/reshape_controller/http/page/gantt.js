@@ -1,11 +1,11 @@
 // GPUs over time: which job held which GPU when, as it goes on.
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
-import { get } from "./api.js";
+import { get, nowS } from "./api.js";
 import { draw, find, layOut, reshapesOf, scaleOf } from "./gantt_drawing.js";
 import { useData } from "./live.js";
 import { Choice, JobLink, Problem, Table } from "./parts.js";
-import { clock, count, nowS, span as spanText, stateText } from "./text.js";
+import { clock, count, span as spanText, stateText } from "./text.js";
 
 const ZOOMS = [["3600", "1 h"], ["21600", "6 h"], ["86400", "1 d"], ["604800", "7 d"], ["all", "all"]];
 const SPANS_MAX = 3000;

@@ -1,13 +1,13 @@
 // One job: its state and why, when it ends, how it trains, its reshapes, decisions, log and record.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { get, getText } from "./api.js";
+import { get, getText, nowS } from "./api.js";
 import { Actions } from "./job_actions.js";
 import { LineChart } from "./job_chart.js";
 import { Costs, Decisions } from "./job_decisions.js";
 import { useData } from "./live.js";
-import { JobLink, Problem, Progress, State, Table } from "./parts.js";
-import { clock, count, fromNow, nowS, percent, short, span } from "./text.js";
+import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
+import { clock, count, fromNow, short, span } from "./text.js";
 
 const EVERY_MS = 5000;
 const HISTORY = 100;
@@ -47,6 +47,8 @@ export function Job({ id, who }) {
     <${Record} job=${job} />`;
 }
 
+const predicted = (at) => html`predicted <${Moment} say=${() => `${fromNow(at)}, at ${clock(at)}`} />`;
+
 function Head({ job }) {
   const ended = job.finished_at_s !== null;
   const facts = [
@@ -55,9 +57,9 @@ function Head({ job }) {
     ["Wanted", `${job.optional_gpus.join(", ")}${job.pinned ? `; fixed: ${job.pinned}` : ""}`],
     job.position !== null && ["Place in the queue", job.position],
     ["Submitted", clock(job.submitted_at_s)],
-    ["Started", job.started_at_s !== null ? clock(job.started_at_s) : job.predicted_start_at_s !== null ? `predicted ${fromNow(job.predicted_start_at_s)}` : "–"],
+    ["Started", job.started_at_s !== null ? clock(job.started_at_s) : job.predicted_start_at_s !== null ? predicted(job.predicted_start_at_s) : "–"],
     [ended ? "Ended" : "Ends", ended ? `${clock(job.finished_at_s)}, after ${span(job.finished_at_s - job.submitted_at_s)}`
-      : job.predicted_end_at_s !== null ? `predicted ${fromNow(job.predicted_end_at_s)}, at ${clock(job.predicted_end_at_s)}` : "not known"],
+      : job.predicted_end_at_s !== null ? predicted(job.predicted_end_at_s) : "not known"],
     job.user && ["User", html`<bdi>${job.user}</bdi>`],
   ].filter(Boolean);
   const why = [job.reason, job.not_larger && `Not larger: ${job.not_larger}`, job.fixed_because && `Not reshaped: ${job.fixed_because}`,
@@ -74,11 +76,14 @@ function Training({ job, points }) {
   const far = last ? AHEAD_MAX * (last.at_s - points[0].at_s) + 60 : 0; // a line to a later end would hide all else
   const ends = last && job.finished_at_s === null && job.predicted_end_at_s !== null && job.total_steps && job.predicted_end_at_s - last.at_s < far;
   const dashed = ends ? [{ x: last.at_s, y: last.step }, { x: Math.max(job.predicted_end_at_s, nowS()), y: job.total_steps }] : [];
-  const steps = job.total_steps ? `step ${whole(job.step)} of ${whole(job.total_steps)}` : `step ${whole(job.step)}`;
+  const steps = [
+    job.total_steps ? `step ${whole(job.step)} of ${whole(job.total_steps)}` : `step ${whole(job.step)}`,
+    job.seconds_per_step && `${short(job.seconds_per_step)} s a step`,
+    job.loss !== null && `loss ${short(job.loss)}`,
+    job.accuracy !== null && `accuracy ${short(job.accuracy)}`,
+  ].filter(Boolean).join(", ");
   return html`<section><h2>Training</h2>
-    <p><${Progress} ratio=${job.progress_ratio} label="progress" /> ${percent(job.progress_ratio)} <small>${steps}${
-      job.seconds_per_step ? `, ${short(job.seconds_per_step)} s a step` : ""}${job.loss !== null ? `, loss ${short(job.loss)}` : ""}${
-      job.accuracy !== null ? `, accuracy ${short(job.accuracy)}` : ""}</small></p>
+    <p><${ProgressNow} job=${job} more=${steps} /></p>
     <div class="charts">
       <${LineChart} title="Progress" unit=${dashed.length ? "steps; dashed: predicted" : "steps"} points=${line((p) => p.step)} dashed=${dashed} marks=${marks} zero />
       <${LineChart} title="Speed" unit="steps/s" points=${line((p) => (p.seconds_per_step ? 1 / p.seconds_per_step : null))} marks=${marks} zero />

@@ -1,10 +1,10 @@
 // The overview: how many GPUs and jobs, which jobs wait and why, and what failed.
 
 import { html } from "./vendor/preact-htm.js";
-import { get } from "./api.js";
+import { get, nowS } from "./api.js";
 import { useData, useFeed } from "./live.js";
-import { JobLink, Problem, Progress, State, Table } from "./parts.js";
-import { clock, count, fromNow, percent, span, nowS } from "./text.js";
+import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
+import { clock, count, fromNow, span } from "./text.js";
 
 const EVERY_MS = 10000;
 
@@ -60,14 +60,16 @@ function whyItWaits(job, idle) {
   return job.position > 1 ? `${lacks}; ${count(job.position - 1, "job")} before it` : lacks;
 }
 
+const when = (at) => html`<${Moment} say=${() => fromNow(at)} />`;
+
 const queueColumns = (idle) => [
   { head: "Place", cell: (job) => job.position ?? "next", number: true },
   { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
   { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
   { head: "GPUs wanted", cell: sizes, narrow: false },
-  { head: "Waits", cell: (job) => span(nowS() - job.submitted_at_s), number: true, narrow: false },
-  { head: "Starts", cell: (job) => fromNow(job.predicted_start_at_s) },
-  { head: "Ends", cell: (job) => fromNow(job.predicted_end_at_s), narrow: false },
+  { head: "Waits", cell: (job) => html`<${Moment} say=${() => span(nowS() - job.submitted_at_s)} />`, number: true, narrow: false },
+  { head: "Starts", cell: (job) => when(job.predicted_start_at_s) },
+  { head: "Ends", cell: (job) => when(job.predicted_end_at_s), narrow: false },
   { head: "Why it waits", cell: (job) => whyItWaits(job, idle), text: true, plain: true },
 ];
 
@@ -77,8 +79,8 @@ const RUNS = [
   { head: "State", cell: (job) => html`<${State} value=${job.state} stage=${job.stage} />`, plain: true },
   { head: "GPUs", cell: (job) => `${job.size} of ${job.pinned ?? job.optional_gpus.join(", ")}`, number: true },
   { head: "Host", cell: (job) => job.host, narrow: false },
-  { head: "Progress", cell: (job) => html`<${Progress} ratio=${job.progress_ratio} label=${`progress of ${job.name}`} /> ${percent(job.progress_ratio)}`, narrow: false },
-  { head: "Ends", cell: (job) => fromNow(job.predicted_end_at_s) },
+  { head: "Progress", cell: (job) => html`<${ProgressNow} job=${job} />`, narrow: false },
+  { head: "Ends", cell: (job) => when(job.predicted_end_at_s) },
 ];
 
 const FAILURES = [

@@ -1,8 +1,8 @@
 // Small parts that several views use: tables, states, links to jobs, errors.
 
-import { html } from "./vendor/preact-htm.js";
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { markOf } from "./job_colours.js";
-import { stateText } from "./text.js";
+import { age, percent, stateText } from "./text.js";
 
 const SIGNS = {
   running: "●", adjusting: "◐", submitted: "○", initialized: "○", completed: "✓", failed: "✕",
@@ -52,6 +52,27 @@ export function Problem({ error }) {
 export function Progress({ ratio, label }) {
   if (ratio === null || ratio === undefined) return "–";
   return html`<progress max="1" value=${ratio} aria-label=${label}></progress>`;
+}
+
+/** How far a job is, and how old the report is that says so. */
+export function ProgressNow({ job, more = "" }) {
+  const reported = job.reported_at_s !== null && job.finished_at_s == null;
+  return html`<${Progress} ratio=${job.progress_ratio} label=${`progress of ${job.name}`} /> ${percent(job.progress_ratio)}
+    <small>${more}${reported && html`${more && ", "}<${Moment} say=${() => age(job.reported_at_s)} />`}</small>`;
+}
+
+const clocks = new Set();
+setInterval(() => document.hidden || clocks.forEach((draw) => draw()), 1000);
+
+/** A text that goes with the time: `say()` is asked again each second. */
+export function Moment({ say }) {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    const again = () => draw((count) => count + 1);
+    clocks.add(again);
+    return () => clocks.delete(again);
+  }, []);
+  return say();
 }
 
 /** A group of buttons of which one is pressed. */

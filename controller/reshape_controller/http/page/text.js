@@ -1,11 +1,6 @@
 // Numbers and times as text for people.
 
-import { clockSkewS } from "./api.js";
-
-/** The daemon's time, in Unix seconds. */
-export function nowS() {
-  return Date.now() / 1000 + clockSkewS();
-}
+import { nowS } from "./api.js";
 
 /** A span of time: 12 s, 4 min 5 s, 3 h 20 min, 2 d 4 h. */
 export function span(seconds) {
@@ -53,6 +48,14 @@ export function fromNow(at) {
   if (at === null || at === undefined) return "–";
   const left = at - nowS();
   return left >= 0 ? `in ${span(left)}` : `${span(-left)} ago`;
+}
+
+const OLD_S = 86400;
+
+/** The age of something in whole seconds: "12 s ago"; of an old one its date. */
+export function age(at) {
+  const seconds = Math.max(0, Math.round(nowS() - at));
+  return seconds < OLD_S ? `${seconds < 10 ? `${seconds} s` : span(seconds)} ago` : clock(at);
 }
 
 export function percent(ratio) {

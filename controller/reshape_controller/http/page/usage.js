@@ -1,10 +1,10 @@
 // GPU-hours by user, job, type, host or job type, and what they were used for; also as CSV.
 
 import { html, useState } from "./vendor/preact-htm.js";
-import { get } from "./api.js";
+import { get, nowS } from "./api.js";
 import { useData } from "./live.js";
 import { Choice, Problem, Table } from "./parts.js";
-import { clock, hours, nowS } from "./text.js";
+import { clock, hours } from "./text.js";
 
 const KINDS = [["user", "user"], ["job-type", "job type"], ["job", "job"], ["host", "host"], ["type", "GPU type"]];
 const TIMES = [["86400", "1 d"], ["604800", "7 d"], ["2592000", "30 d"], ["all", "all"]];
