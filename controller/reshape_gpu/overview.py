@@ -20,6 +20,17 @@ class GpuCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Overtaking:
+    """A job that was submitted later than a queued one and has started before it, at ``at_s``.
+    ``reason``: why, in the words of its decision; empty if the reader may not see it."""
+
+    job: str
+    name: str
+    at_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobLine:
     """A job that has not ended, in short. ``reason`` is empty for a job of another user."""
 
@@ -40,6 +51,8 @@ class JobLine:
     predicted_end_at_s: float | None
     reported_at_s: float | None = None
     """When its SideCar reported the progress; null before the first step."""
+    overtaken_by: Overtaking | None = None
+    """The newest start of a later job while it waits; null without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ TAGS = {
     "FailureLine": "overview:FailureLine",
     "GpuCounts": "overview:GpuCounts",
     "JobLine": "overview:JobLine",
+    "Overtaking": "overview:Overtaking",
     "Overview": "overview:Overview",
     "Usage": "values:Usage",
     "UsageRow": "values:UsageRow",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reshape_gpu.overview import Overtaking
 from reshape_sidecar.wire import Evaluation, GpuUse, PhaseTimes, Prepared, Standby
 
 KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
@@ -114,6 +115,8 @@ class JobView:
     position: int | None = None
     """Its place in the queue, from 1; null if it is not queued. It may start before jobs with a
     smaller one that need more GPUs than are free."""
+    overtaken_by: Overtaking | None = None
+    """The newest start of a later job while it waits; null without one, and in a list of jobs."""
     predicted_start_at_s: float | None = None
     """When it is predicted to start, if no job is submitted or reshaped; null for a job that has
     GPUs, is far down the queue, or cannot start on any host."""

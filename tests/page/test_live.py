@@ -51,6 +51,12 @@ def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
         "chosen"
     )
     expect(lanes.get_by_role("heading", level=1, name="first")).to_be_visible()
+    expect(lanes.get_by_text("2 GPUs of it went to")).to_contain_text("second")
+    lanes.locator(".links a", has_text="second").first.click()
+    expect(lanes.get_by_role("heading", level=1, name="second")).to_be_visible()
+    lanes.get_by_role("link", name="GPUs at that time").first.click()
+    expect(lanes.get_by_role("region", name="Reshapes")).to_contain_text("4 → 2")
+    expect(lanes.get_by_role("link", name="Show now")).to_be_visible()
 
 
 def test_names_records_and_logs_are_text(daemon: PageBed, open_page: Open) -> None:

@@ -24,6 +24,7 @@ from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_r
 from reshape_controller.http.failures import Failures
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import NO_ROUTE, Metrics
+from reshape_controller.http.overtaking import StartReasons
 from reshape_controller.http.streams import Streams
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.clock import Clock
@@ -90,6 +91,7 @@ class Context:
     """Addresses that may connect; None: all."""
     streams: Streams = field(default_factory=Streams)
     failures: Failures = field(default_factory=Failures)
+    start_reasons: StartReasons = field(default_factory=StartReasons)
     sessions: Sessions | None = None
     """Logins of the page; None: a cookie opens nothing."""
 

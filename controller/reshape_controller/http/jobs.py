@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 
 from reshape_controller.access.identity import Role
 from reshape_controller.access.rights import lists_all
 from reshape_controller.access.submission import owned
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import JobSpec, JobState
+from reshape_controller.core.model import Job, JobSpec, JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
+from reshape_controller.http.overtaking import goes_ahead, newest_ahead
 from reshape_controller.http.render import decision_view, event_view, job_view, jobs_in, public_view
 from reshape_controller.records import from_json, from_yaml, load_json, parse_record
 from reshape_controller.records.array import members
 from reshape_controller.store.protocol import JobRow
+from reshape_gpu.overview import Overtaking
 from reshape_gpu.values import ArrayJobs, Decisions, History, JobPage, JobView, Series
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARS_MAX = 200
 MEMBERS_AT_ONCE = 50
+QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
+"""States of a job that waits for GPUs, or is about to get some."""
 NAME_PATTERN = r"[A-Za-z0-9._*?-]{1,128}"
 
 
@@ -45,6 +50,19 @@ class JobHandler(Handler):
         view = job_view(row, observed, where, control.trouble(row.job), at_s)
         not_larger = control.why_not_larger(row.id) or None
         return replace(view, not_larger=not_larger, **vars(control.expectation(row.id)))
+
+    async def overtaking(self, job: Job, ahead: Sequence[Job]) -> Overtaking | None:
+        """The newest start of a later job while this one of the author waits, as the author may
+        see it. ``ahead``: of ``goes_ahead``. Raises StoreError."""
+        other = newest_ahead(job, ahead)
+        if other is None or other.runs_since_s is None or not self.owns_jobs_of(job.spec.user):
+            return None
+        reason = ""
+        if self.owns_jobs_of(other.spec.user):
+            reason = await self.context.start_reasons.of(self.context.control.store, other)
+        elif not lists_all(self.identity, self.context.identities.users_see_all):
+            return None
+        return Overtaking(other.id, other.spec.name, other.runs_since_s, reason)
 
     @property
     def looks(self) -> bool:
@@ -131,7 +149,12 @@ class Trials(JobHandler):
 
 class OneJob(JobHandler):
     async def get(self, key: str) -> None:
-        self.answer(self.view(await self.row(key)))
+        row = await self.row(key)
+        view, job = self.view(row), row.job
+        if job is not None and not job.gpus and job.state in QUEUED:
+            ahead = goes_ahead(self.context.control.live_jobs())
+            view = replace(view, overtaken_by=await self.overtaking(job, ahead))
+        self.answer(view)
 
 
 class JobAction(JobHandler):

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import fields
 
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import GpuState, Job, JobId, JobState
 from reshape_controller.http.base import LIMIT_MAX
-from reshape_controller.http.jobs import JobHandler
+from reshape_controller.http.jobs import QUEUED, JobHandler
+from reshape_controller.http.overtaking import goes_ahead
 from reshape_controller.store.protocol import JobRow
 from reshape_gpu.overview import FailureLine, GpuCounts, JobLine, Overview
 from reshape_gpu.values import JobView
@@ -20,7 +22,6 @@ LINES = 50
 """Jobs of the queue, and jobs that run, if the request names no number."""
 FAILURES_SHOWN = 10
 DAY_S = 86400.0
-QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
 
 
 class OverviewPage(JobHandler):
@@ -41,6 +42,11 @@ class OverviewPage(JobHandler):
         runs = [job for job in jobs if job.gpus]
         queue = [job for job in jobs if not job.gpus and job.state in QUEUED]
         queue.sort(key=lambda job: (self._position(job.id), job.submitted_at_s, job.id))
+        ahead = goes_ahead(runs)
+        waits = [
+            replace(self._line(job), overtaken_by=await self.overtaking(job, ahead))
+            for job in queue[:lines]
+        ]
         ready, reason = control.ready()
         self.answer(
             Overview(
@@ -54,7 +60,7 @@ class OverviewPage(JobHandler):
                 sum(job.state is JobState.HALTED for job in jobs),
                 len(failures),
                 tuple(map(self._line, runs[:lines])),
-                tuple(map(self._line, queue[:lines])),
+                tuple(waits),
                 failures[:FAILURES_SHOWN],
             )
         )

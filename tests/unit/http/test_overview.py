@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
@@ -57,6 +59,58 @@ def test_gpus_and_jobs_are_counted_and_the_queue_has_positions_and_reasons(tmp_p
         assert few["queued"] == 2
 
     run(tmp_path, test)
+
+
+async def overtakes(it: Api, tokens: tuple[str, str] = (TOKEN, TOKEN)) -> None:
+    """Let ``third`` start before ``second``, which needs more GPUs than are idle."""
+    await submit(it, "first", tokens[0], optional_gpus=[2])
+    await it.reaches("first", "running")
+    await submit(it, "second", tokens[0], optional_gpus=[4])
+    await becomes(it, queued=1)
+    await submit(it, "third", tokens[1], optional_gpus=[2])
+    await becomes(it, running=2, queued=1)
+
+
+def test_a_queued_job_names_the_later_one_that_went_ahead_and_why(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await overtakes(it)
+        third = (await it.get("/v1/jobs/third")).json
+        (line,) = (await it.get("/v1/overview")).json["queue"]
+        found = line["overtaken_by"]
+        assert (found["job"], found["name"]) == (third["id"], "third")
+        assert found["reason"].startswith("third starts on 2 GPUs")
+        assert line["submitted_at_s"] < found["at_s"] <= third["started_at_s"]
+        assert (await it.get("/v1/jobs/second")).json["overtaken_by"] == found
+        for name in ("first", "third"):
+            assert (await it.get(f"/v1/jobs/{name}")).json["overtaken_by"] is None
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("users_see_all", [True, False])
+def test_the_job_of_another_that_went_ahead_shows_no_reason(
+    tmp_path: Path, users_see_all: bool
+) -> None:
+    given = [
+        NamedToken(name, Role.USER, digest(f"{name}s-token".encode()), time.time())
+        for name in ("ada", "bob")
+    ]
+    identities = Identities(
+        lambda: TOKEN, lambda: TokenFile(tuple(given)), users_see_all=users_see_all
+    )
+
+    async def test(it: Api) -> None:
+        await overtakes(it, ("adas-token", "bobs-token"))
+        (line,) = (await it.ask("GET", "/v1/overview", token="adas-token")).json["queue"]
+        found = line["overtaken_by"]
+        if users_see_all:
+            assert (found["name"], found["reason"]) == ("third", "")
+        else:
+            assert found is None
+        strange = await it.ask("GET", "/v1/jobs/second", token="bobs-token")
+        assert strange.code == 404 or strange.json["overtaken_by"] is None
+
+    run(tmp_path, test, identities)
 
 
 def test_a_failure_is_counted_and_shown_with_its_reason(tmp_path: Path) -> None:

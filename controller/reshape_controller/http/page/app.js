@@ -26,7 +26,7 @@ function place() {
 }
 
 function View({ view, id, who }) {
-  if (view === "gpus") return html`<${Gantt} past=${who.past} />`;
+  if (view === "gpus") return html`<${Gantt} key=${id} at=${Number(id) || null} past=${who.past} />`;
   if (view === "jobs") return html`<${Jobs} />`;
   if (view === "job") return html`<${Job} key=${id} id=${id} who=${who} />`;
   if (view === "hosts") return html`<${Hosts} who=${who} />`;

@@ -16,21 +16,24 @@ const PHASES = [
   ["releasing", "is verified empty"], ["reserved", "reserved"],
 ];
 
-export function Gantt({ past }) {
-  const [zoom, setZoom] = useState(past ? "all" : sessionStorage.getItem("zoom") || "3600");
+/** `at`: a time in the middle; null: what goes on now. */
+export function Gantt({ at, past }) {
+  const [zoom, setZoom] = useState(past && at === null ? "all" : sessionStorage.getItem("zoom") || "3600");
   const choose = (key) => {
     sessionStorage.setItem("zoom", key);
     setZoom(key);
   };
   const load = (signal) => {
-    const from_s = zoom === "all" ? 0 : Math.max(0, nowS() - Number(zoom));
-    return get("/v1/timeline", { from_s, max_spans: SPANS_MAX }, signal);
+    const from_s = zoom === "all" ? 0 : Math.max(0, at === null ? nowS() - Number(zoom) : at - Number(zoom) / 2);
+    const to_s = zoom === "all" || at === null ? null : at + Number(zoom) / 2;
+    return get("/v1/timeline", { from_s, to_s, max_spans: SPANS_MAX }, signal);
   };
   const { data, before, error } = useData(load, [zoom], { concerns: (record) => record.history.length > 0 });
   const timeline = data || before;
   return html`<h1 tabindex="-1">GPUs</h1><${Problem} error=${error} />
+    ${at !== null && html`<p class="note">Around ${clock(at)}, which the dashed line marks. <a href="#/gpus">Show now</a></p>`}
     <${Choice} label="Length of time" options=${ZOOMS} value=${zoom} choose=${choose} />
-    ${timeline ? html`<${Chart} timeline=${timeline} zoom=${zoom} past=${past} />` : html`<p aria-busy="true">Loading…</p>`}`;
+    ${timeline ? html`<${Chart} timeline=${timeline} zoom=${zoom} at=${at} past=${past} />` : html`<p aria-busy="true">Loading…</p>`}`;
 }
 
 function lookOf(element) {
@@ -39,14 +42,14 @@ function lookOf(element) {
   return Object.fromEntries(Object.entries(names).map(([name, variable]) => [name, style.getPropertyValue(variable).trim()]));
 }
 
-function Chart({ timeline, zoom, past }) {
+function Chart({ timeline, zoom, at, past }) {
   const canvas = useRef(null);
   const state = useRef({});
   const [chosen, setChosen] = useState(null);
   const names = useMemo(() => new Map(timeline.jobs.map((job) => [job.id, job])), [timeline]);
   const layout = useMemo(() => layOut(timeline.gpus), [timeline]);
   const reshapes = useMemo(() => reshapesOf(timeline), [timeline]);
-  state.current = { timeline, layout, reshapes, zoom, chosen, past };
+  state.current = { timeline, layout, reshapes, zoom, at, chosen, past };
 
   const paint = () => {
     const target = canvas.current;
@@ -60,14 +63,14 @@ function Chart({ timeline, zoom, past }) {
       target.height = height * ratio;
       target.style.height = `${height}px`;
     }
-    const now = it.past ? it.timeline.to_s : Math.max(it.timeline.to_s, nowS());
+    const now = it.past || (it.at !== null && it.zoom !== "all") ? it.timeline.to_s : Math.max(it.timeline.to_s, nowS());
     const first = it.timeline.from_s;
-    const from = it.zoom === "all" ? first : Math.max(first, now - Number(it.zoom)); // nothing is known before
+    const from = it.zoom === "all" || it.at !== null ? first : Math.max(first, now - Number(it.zoom)); // nothing is known before
     it.scale = scaleOf(from, Math.max(now, from + 1), width);
     it.now = now;
     const context = target.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    draw(context, it.reshapes, it.layout, it.scale, lookOf(target), it.chosen, now);
+    draw(context, it.reshapes, it.layout, it.scale, lookOf(target), it.chosen, now, it.at);
   };
 
   useEffect(paint);

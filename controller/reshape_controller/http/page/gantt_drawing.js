@@ -103,8 +103,8 @@ function fillOf(context, span, look) {
   return patternOf(context, span.phase, colour, look.ground);
 }
 
-/** Draw the lanes. `look`: colours of the theme; `chosen`: the span that is pointed at. */
-export function draw(context, reshapes, layout, scale, look, chosen, nowS) {
+/** Draw the lanes. `look`: colours of the theme; `chosen`: the span that is pointed at; `at`: a time to mark. */
+export function draw(context, reshapes, layout, scale, look, chosen, nowS, at) {
   context.clearRect(0, 0, scale.width, layout.height);
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -120,6 +120,19 @@ export function draw(context, reshapes, layout, scale, look, chosen, nowS) {
     }
   }
   drawReshapes(context, reshapes, layout, scale, look);
+  if (at !== null) drawTime(context, layout, scale, look, at);
+}
+
+function drawTime(context, layout, scale, look, at) {
+  const x = Math.round(scale.x(at)) + 0.5;
+  context.strokeStyle = look.text;
+  context.lineWidth = 1;
+  context.setLineDash([4, 3]);
+  context.beginPath();
+  context.moveTo(x, AXIS_PX);
+  context.lineTo(x, layout.height);
+  context.stroke();
+  context.setLineDash([]);
 }
 
 function drawAxis(context, layout, scale, look) {

@@ -4,10 +4,10 @@ import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { get, getText, nowS } from "./api.js";
 import { Actions } from "./job_actions.js";
 import { LineChart } from "./job_chart.js";
-import { Costs, Decisions } from "./job_decisions.js";
+import { Costs, Decisions, loansOf } from "./job_decisions.js";
 import { useData } from "./live.js";
 import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
-import { clock, count, fromNow, short, span } from "./text.js";
+import { age, clock, count, fromNow, short, span } from "./text.js";
 
 const EVERY_MS = 5000;
 const HISTORY = 100;
@@ -35,7 +35,7 @@ export function Job({ id, who }) {
   const { job, points, decisions, events } = data;
   return html`<${Problem} error=${error} />
     <h1 tabindex="-1"><${JobLink} id=${job.id} name=${job.name} /></h1>
-    <${Head} job=${job} />
+    <${Head} job=${job} decisions=${decisions} />
     ${!data.hidden && html`<${Actions} job=${job} who=${who} again=${again} />`}
     ${data.hidden && html`<p class="note">The job belongs to another user; you see its public part.</p>`}
     <${Training} job=${job} points=${points} />
@@ -49,7 +49,7 @@ export function Job({ id, who }) {
 
 const predicted = (at) => html`predicted <${Moment} say=${() => `${fromNow(at)}, at ${clock(at)}`} />`;
 
-function Head({ job }) {
+function Head({ job, decisions }) {
   const ended = job.finished_at_s !== null;
   const facts = [
     ["State", html`<${State} value=${job.state} stage=${job.stage} />`],
@@ -65,7 +65,19 @@ function Head({ job }) {
   const why = [job.reason, job.not_larger && `Not larger: ${job.not_larger}`, job.fixed_because && `Not reshaped: ${job.fixed_because}`,
     job.exception && `${job.exception}: ${job.exception_message ?? ""}`, job.error, !job.reachable && "Its SideCar is silent; training goes on."];
   return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-    ${why.filter(Boolean).map((text) => html`<p class="why"><bdi>${text}</bdi></p>`)}`;
+    ${why.filter(Boolean).map((text) => html`<p class="why"><bdi>${text}</bdi></p>`)}
+    <${Overtaken} by=${job.overtaken_by} /><${Loans} job=${job} decisions=${decisions} />`;
+}
+
+/** The later job that went ahead of this one, and why. */
+function Overtaken({ by }) {
+  if (!by) return null;
+  return html`<p class="why"><${JobLink} id=${by.job} name=${by.name} /> came later and went ahead <${Moment} say=${() => age(by.at_s)} />${by.reason && html`: <bdi>${by.reason}</bdi>`}</p>`;
+}
+
+/** The GPUs that others got of this job, and have not given back. */
+function Loans({ job, decisions }) {
+  return loansOf(job, decisions).map((loan) => html`<p class="why">${count(loan.gpus, "GPU")} of it went to <${JobLink} id=${loan.job} name=${loan.name} /> at ${clock(loan.at_s)} and ${loan.gpus === 1 ? "has" : "have"} not come back.</p>`);
 }
 
 function Training({ job, points }) {

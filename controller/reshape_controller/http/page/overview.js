@@ -3,8 +3,8 @@
 import { html } from "./vendor/preact-htm.js";
 import { get, nowS } from "./api.js";
 import { useData, useFeed } from "./live.js";
-import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
-import { clock, count, fromNow, span } from "./text.js";
+import { hrefOf, JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
+import { age, clock, count, fromNow, span } from "./text.js";
 
 const EVERY_MS = 10000;
 
@@ -70,7 +70,7 @@ const queueColumns = (idle) => [
   { head: "Waits", cell: (job) => html`<${Moment} say=${() => span(nowS() - job.submitted_at_s)} />`, number: true, narrow: false },
   { head: "Starts", cell: (job) => when(job.predicted_start_at_s) },
   { head: "Ends", cell: (job) => when(job.predicted_end_at_s), narrow: false },
-  { head: "Why it waits", cell: (job) => whyItWaits(job, idle), text: true, plain: true },
+  { head: "Why it waits", cell: (job) => html`${whyItWaits(job, idle)}${job.overtaken_by && html`; <a href=${hrefOf(job.overtaken_by.job)} title=${job.overtaken_by.reason}><bdi>${job.overtaken_by.name}</bdi></a> came later and went ahead <${Moment} say=${() => age(job.overtaken_by.at_s)} />`}`, text: true, plain: true },
 ];
 
 const RUNS = [

@@ -16,10 +16,15 @@ export function State({ value, stage }) {
   return html`<span class="state state-${value.replace(" ", "-")}"><span aria-hidden="true">${SIGNS[value] || "•"}</span> ${stateText(value)}${more}</span>`;
 }
 
+/** The address of a job's view. */
+export function hrefOf(job) {
+  return `#/job/${encodeURIComponent(job)}`;
+}
+
 /** A job's mark and name, which lead to its view. */
 export function JobLink({ id, name }) {
   const mark = markOf(id);
-  return html`<a class="job" href=${`#/job/${encodeURIComponent(id)}`}>
+  return html`<a class="job" href=${hrefOf(id)}>
     <svg class="mark" viewBox="0 0 24 16" aria-hidden="true"><rect width="24" height="16" rx="3" fill=${mark.colour} />
       <text x="12" y="12" text-anchor="middle" fill=${mark.text}>${mark.letter}</text></svg>
     <bdi>${name}</bdi></a>`;
