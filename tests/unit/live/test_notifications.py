@@ -20,6 +20,7 @@ from reshape_controller.core.attempts import PAUSED
 from reshape_controller.core.model import GpuId, Host, HostId, Job, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
+from reshape_controller.live.journal import Fenced
 from reshape_controller.live.notifications import delivery
 from reshape_controller.live.notifications import notifier as module
 from reshape_controller.live.notifications.addresses import is_permitted
@@ -304,6 +305,7 @@ class Bed:
         self.state = State()
         self.now_s = 1000.0
         self.tally = Tally()
+        self.is_fenced = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def happens(self, *kinds: str, job: Job = ADA) -> None:
@@ -316,10 +318,15 @@ class Bed:
 
     def begins(self, to: Target) -> asyncio.Task[None]:
         notifier = Notifier(
-            *(to, self.store, lambda: self.seq, lambda: self.state, lambda: self.now_s, self.tally)
+            *(to, self.store, self._check_fence, lambda: self.seq),
+            *(lambda: self.state, lambda: self.now_s, self.tally),
         )
         self._tasks.append(asyncio.create_task(notifier.run()))
         return self._tasks[-1]
+
+    async def _check_fence(self) -> None:
+        if self.is_fenced:
+            raise Fenced("another controller took over")
 
     async def ends(self) -> None:
         """End the notifiers as a kill would: at any place."""
@@ -409,6 +416,28 @@ def test_a_restart_between_sending_and_noting_sends_again_with_the_same_id(
         await bed.happens("cancelled")
         await bed.noted(2)
         assert receiver.ids == ["1-0", "1-0", "2-0"]
+        await receiver.close()
+
+    run(tmp_path, test, monkeypatch)
+
+
+def test_a_controller_that_was_replaced_sends_and_notes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(bed: Bed) -> None:
+        receiver = Receiver()
+        await receiver.open()
+        await receiver.close()
+        ends = bed.begins(target(receiver.url))
+        await bed.noted(0)
+        await bed.happens("completed")
+        await bed.reaches(lambda: bed.tally.outcomes.count("failed") > 1)
+        bed.is_fenced = True
+        await receiver.open()
+        with pytest.raises(Fenced):
+            await ends
+        assert receiver.ids == []
+        assert await bed.store.cursor(CURSOR + "chat") == 0
         await receiver.close()
 
     run(tmp_path, test, monkeypatch)

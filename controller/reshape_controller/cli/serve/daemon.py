@@ -200,6 +200,7 @@ class Daemon:
         return Notifier(
             target,
             self._store,
+            self._loop.journal.check_fence,
             self._loop.journal.shown_seq,
             lambda: self._loop.engine.state,
             self._clock.now_s,

@@ -1,20 +1,22 @@
 """The notifier: follows the history for each target, and sends what it asks for, at least once.
 
 Does: reads the history after a target's cursor, sends each message until the receiver takes or
-refuses it, and then moves the cursor, which is in the store. Each target has a task of its own, so
+refuses it, and then moves the cursor, which is in the store. A controller that another has replaced
+sends nothing more. Each target has a task of its own, so
 no receiver delays another or the loop. State: the waits that were sent; the cursors.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import structlog
 
 from reshape_controller.core.model import Job, JobId
 from reshape_controller.core.state import State
+from reshape_controller.live.journal import Fenced
 from reshape_controller.live.notifications.delivery import DeliveryFailed, Outcome, deliver
 from reshape_controller.live.notifications.messages import (
     EVENTS,
@@ -57,14 +59,17 @@ class Notifier:
         self,
         target: Target,
         store: Store,
+        check_fence: Callable[[], Awaitable[None]],
         shown_seq: Callable[[], int],
         state: Callable[[], State],
         now_s: Callable[[], float],
         tally: Tally,
     ) -> None:
-        """``shown_seq``: newest record that the projections show; ``state``: the engine's."""
+        """``check_fence`` raises Fenced once another controller writes the log; ``shown_seq``:
+        newest record that the projections show; ``state``: the engine's."""
         self._target = target
         self._store = store
+        self._check_fence = check_fence
         self._shown_seq = shown_seq
         self._state = state
         self._now_s = now_s
@@ -77,7 +82,7 @@ class Notifier:
         """Whether something was sent after it."""
 
     async def run(self) -> None:
-        """Send for ever. A store that fails is asked again."""
+        """Send for ever. A store that fails is asked again. Raises Fenced."""
         looks = 0
         cursor = await self._retried_begin()
         while True:
@@ -85,6 +90,8 @@ class Notifier:
                 cursor = await self._follow(cursor)
                 if looks % WAITS_EVERY == 0:
                     await self._send_waits()
+            except Fenced:
+                raise
             except Exception as error:  # a defect, too: no notification may stop the controller
                 what = str(error) if isinstance(error, StoreError) else repr(error)
                 log.warning("notifications-delayed", target=self._target.name, error=what)
@@ -131,7 +138,8 @@ class Notifier:
         return cursor
 
     async def _note(self, cursor: int) -> None:
-        """Note in the store that everything up to a record was sent. Raises StoreError."""
+        """Note in the store that everything up to a record was sent. Raises StoreError, Fenced."""
+        await self._check_fence()
         await self._store.set_cursor(self._cursor_name, cursor)
         self._noted_seq, self._sent_since = cursor, False
 
@@ -153,11 +161,12 @@ class Notifier:
         return row.job if row is not None else None
 
     async def _send(self, message: Message) -> None:
-        """Send a message until the receiver takes or refuses it."""
+        """Send a message until the receiver takes or refuses it. Raises StoreError, Fenced."""
         if message.id in self._sent_waits:
             return
         pause_s, fault = BACK_OFF_S, ""
         while True:
+            await self._check_fence()
             try:
                 outcome = await deliver(self._target, message, self._now_s())
                 break
