@@ -13,12 +13,15 @@ from reshape_controller.core.model import GpuId, HostId, JobId
 class ChangeSet:
     """Ids of what changed, in the order of first change."""
 
-    __slots__ = ("gpus", "hosts", "job_types", "jobs")
+    __slots__ = ("gpus", "hosts", "job_types", "jobs", "regrouped")
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, None] = {}
         self.gpus: dict[GpuId, None] = {}
         self.hosts: dict[HostId, None] = {}
+        self.regrouped: dict[JobId, None] = {}
+        """Jobs of several workers with other GPUs than before: one that stays may have another
+        worker."""
         self.job_types: dict[str, None] = {}
         """Job types with another profile or other learned values than before."""
 

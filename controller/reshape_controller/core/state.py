@@ -153,6 +153,8 @@ class State:
         elif self.pending_shrinks:
             self.pending_shrinks.pop(job_id, None)
         self._changes.jobs[job_id] = None
+        if job.spec.workers > 1 and (before is None or job.gpus is not before.gpus):
+            self._changes.regrouped[job_id] = None
         self.jobs[job_id] = job
         if changes_view:
             self.snapshot_builder.job_changed(job_id)

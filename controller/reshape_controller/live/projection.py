@@ -28,8 +28,9 @@ def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry
             rows.append(
                 JobRow(job.id, spec.name, spec.user, job.state, record.seq, job.submitted_at_s, job)
             )
-            if spec.workers > 1:  # a GPU that stays may have another worker
-                gpus.update(dict.fromkeys(job.gpus))
+    for job_id in changes.regrouped:
+        if (job := state.jobs.get(job_id)) is not None:
+            gpus.update(dict.fromkeys(job.gpus))
     rows += [_rejected(event, record) for event in record.events if isinstance(event, JobRejected)]
     return Changes(
         seq=record.seq,
