@@ -1,7 +1,7 @@
 """The jobs that failed in the last day.
 
-Does: reads them from the store once, and then follows the log. State: at most ``FAILURES_MAX`` of
-them.
+Does: reads the history of the day once, and then follows the log; after a gap it reads the history
+of the gap. State: at most ``FAILURES_MAX`` of them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reshape_controller.core.model import JobState
+from reshape_controller.core.model import JobId, JobState
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.store.protocol import JobRow, Store
 from reshape_gpu.overview import FailureLine
 
 FAILURES_MAX = 10_000
 """Failures that are remembered; with more in a day, the oldest are not counted."""
-PAGE = 1000
-"""Rows that are read at once."""
+RECORDS = 1000
+"""Records of which the history is read at once."""
 
 
 @dataclass(slots=True)
@@ -40,13 +40,12 @@ class Failures:
             known = self._seq
             changes = None if known is None else await timeline.changes(store, known, seq)
             if changes is None:
-                self._add(await _failed_rows(store))
+                ids = await _failed_since(store, known or 0, seq, since_s)
             else:
-                ids = [
-                    job.id for each in changes for job in each.jobs if job.state == JobState.FAILED
-                ]
-                rows = [await store.job(key) for key in dict.fromkeys(ids)]
-                self._add(row for row in rows if row is not None)
+                jobs = [job for each in changes for job in each.jobs]
+                ids = [JobId(job.id) for job in jobs if job.state == JobState.FAILED]
+            rows = [await store.job(key) for key in dict.fromkeys(ids)]
+            self._add(row for row in rows if row is not None)
             self._seq = max(seq, self._seq or 0)
             self._lines = {key: line for key, line in self._lines.items() if line.at_s >= since_s}
             found = sorted(self._lines.values(), key=lambda line: (-line.at_s, line.id))
@@ -61,12 +60,20 @@ class Failures:
                 self._lines[row.id] = FailureLine(row.id, row.name, row.user, at_s, reason)
 
 
-async def _failed_rows(store: Store) -> list[JobRow]:
-    rows: list[JobRow] = []
-    after: str | None = None
-    while True:
-        page = await store.jobs(limit=PAGE, after=after, states=(JobState.FAILED,))
-        rows += page.rows
-        after = page.next_after
-        if after is None:
-            return rows
+async def _failed_since(
+    store: Store, after_seq: int, up_to_seq: int, since_s: float
+) -> list[JobId]:
+    """Return the jobs that failed in the records after one, up to another, and since a time, the
+    newest first: the history is read back from its end. Raises StoreError."""
+    found: dict[JobId, None] = {}
+    end_seq = up_to_seq
+    while end_seq > after_seq and len(found) < FAILURES_MAX:
+        begin_seq = max(after_seq, end_seq - RECORDS)
+        entries = [entry for _, _, entry in await store.history_between(begin_seq, end_seq)]
+        for entry in reversed(entries):
+            if entry.kind == JobState.FAILED and entry.job is not None and entry.at_s >= since_s:
+                found[entry.job] = None
+        if entries and entries[0].at_s < since_s:
+            break
+        end_seq = begin_seq
+    return list(found)
