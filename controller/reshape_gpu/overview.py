@@ -50,7 +50,7 @@ class JobLine:
     predicted_start_at_s: float | None
     predicted_end_at_s: float | None
     reported_at_s: float | None = None
-    """When its SideCar reported the progress; null before the first step."""
+    """When its SideCar first reported this progress; null before the first step."""
     overtaken_by: Overtaking | None = None
     """The newest start of a later job while it waits; null without one."""
 

@@ -82,7 +82,7 @@ class JobView:
     reachable: bool = True
     step: int = 0
     reported_at_s: float | None = None
-    """When its SideCar reported ``step``; null before its first step."""
+    """When its SideCar first reported this progress; null before its first step."""
     total_steps: int | None = None
     epoch: int = 0
     epochs: int | None = None

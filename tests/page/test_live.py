@@ -22,10 +22,19 @@ TRAINS = """
 import time
 from reshape_sidecar import session
 job = session.start()
+print("trains", flush=True)
 while True:
     time.sleep(0.1)
     job.step_done(lambda folder: (folder / "state").write_text("all"))
 """
+NOTES_THE_RESHAPE = """() => {
+  const look = () => {
+    if (window.reshapeSeenS || !document.body.innerText.includes("4 → 2")) return;
+    window.reshapeSeenS = Date.now() / 1000;
+  };
+  const all = {subtree: true, childList: true, characterData: true};
+  new MutationObserver(look).observe(document.body, all);
+}"""
 
 
 def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
@@ -33,6 +42,7 @@ def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
 ) -> None:
     lanes = open_page.log_in(daemon, "gpus")
     overview = open_page.log_in(daemon)
+    lanes.evaluate(NOTES_THE_RESHAPE)
     daemon.submit("first", LOUD, steps=FOREVER, optional_gpus=[2, 4])
     daemon.becomes("first", size=4, stage="training")
     daemon.submit("second", TRAINS, steps=FOREVER, optional_gpus=[2])
@@ -41,6 +51,11 @@ def test_a_real_reshape_shows_with_its_phases_and_the_decision_behind_it(
 
     reshapes = lanes.get_by_role("region", name="Reshapes")
     expect(reshapes).to_contain_text("4 → 2")
+    (job,) = [job for job in daemon.get("/v1/timeline")["jobs"] if job["name"] == "first"]
+    append_s = min(span["from_s"] for span in job["spans"] if span["size"] == 2)
+    seen_s = lanes.evaluate("window.reshapeSeenS")
+    print(f"the reshape was on the page {seen_s - append_s:.2f} s after its append")
+    assert seen_s > append_s
     eventually(lambda: colours_on(lanes) > 8, text=lambda: f"{colours_on(lanes)} colours")
     running = overview.get_by_role("region", name="Running jobs")
     expect(running).to_contain_text("2 of 2, 4")
@@ -128,6 +143,21 @@ def test_a_job_is_pinned_paused_resumed_and_cancelled_by_the_buttons(
     page.get_by_role("button", name="Yes, cancel it").click()
     expect(page.locator(".facts")).to_contain_text("cancelled")
     expect(page.locator(".actions")).to_have_count(0)
+
+
+def test_the_view_of_a_job_asks_for_nothing_while_nothing_happens(
+    daemon: PageBed, open_page: Open
+) -> None:
+    daemon.becomes("second", state="cancelled", stage="none")
+    page = open_page.log_in(daemon)
+    page.clock.install()
+    page.evaluate("location.hash = '#/job/second'")
+    expect(page.get_by_role("region", name="Log")).to_contain_text("trains")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    before = len(open_page.asked)
+    page.clock.fast_forward(120_000)
+    page.evaluate("async () => { await fetch('icon.svg?last'); }")
+    assert [url for url in open_page.asked[before:] if "/v1/" in url] == []
 
 
 def test_a_wrong_token_opens_nothing_and_a_logout_ends_the_session(

@@ -46,7 +46,7 @@ class JobHandler(Handler):
             return view
         folder = control.log_folder(row.job)
         where = str(folder) if folder is not None else None
-        observed, at_s = control.observed(row.id), self.context.hub.observed_at_s(row.id)
+        observed, at_s = control.observed(row.id), self.context.hub.progress_at_s(row.id)
         view = job_view(row, observed, where, control.trouble(row.job), at_s)
         not_larger = control.why_not_larger(row.id) or None
         return replace(view, not_larger=not_larger, **vars(control.expectation(row.id)))

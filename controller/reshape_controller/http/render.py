@@ -47,12 +47,12 @@ def job_view(
     observed: Observed | None = None,
     log_folder: str | None = None,
     trouble: str = "",
-    observed_at_s: float | None = None,
+    progress_at_s: float | None = None,
 ) -> JobView:
     """The view of a row.
 
-    ``observed``: its SideCar's newest report, which came at ``observed_at_s``. ``trouble``: why its
-    container does not come up.
+    ``observed``: its SideCar's newest report, whose progress came at ``progress_at_s``;
+    ``trouble``: why its container does not come up.
     """
     base = JobView(
         id=row.id,
@@ -70,7 +70,7 @@ def job_view(
         what = "; ".join(FieldError(*error).summary for error in row.errors)
         return replace(base, reason=what, errors=errors)
     view = _with_spec(_with_job(base, row.job), row.job)
-    view = _with_report(view, row.job, observed, observed_at_s)
+    view = _with_report(view, row.job, observed, progress_at_s)
     if trouble and row.job.stage is not Stage.NONE:
         view = replace(view, reason=": ".join(filter(None, (view.reason, trouble))))
     return view

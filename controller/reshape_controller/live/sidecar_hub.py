@@ -54,8 +54,8 @@ class _Attempt:
     """True until the first report: the engine's own deadline judges the launch, not silence."""
     observed: Observed | None = None
     """Newest report, whether or not it became an event."""
-    observed_at_s: float | None = None
-    """Log time at which it came."""
+    progress_at_s: float | None = None
+    """Log time of the first report with its progress."""
     event_report: Observed | None = None
     """Newest report that became an event; None after an event of silence."""
     event_at_s: float = 0.0
@@ -137,10 +137,10 @@ class SidecarHub:
         entry = self._attempts.get(job)
         return entry.observed if entry is not None else None
 
-    def observed_at_s(self, job: JobId) -> float | None:
-        """The log time at which ``observed`` came; None without a report."""
+    def progress_at_s(self, job: JobId) -> float | None:
+        """The log time of the first report with the progress of ``observed``; None without one."""
         entry = self._attempts.get(job)
-        return entry.observed_at_s if entry is not None else None
+        return entry.progress_at_s if entry is not None else None
 
     def post_last_report(self, job: JobId, attempt: int) -> None:
         """Post the newest report of an attempt that is gone, unless it became an event already:
@@ -230,7 +230,9 @@ class SidecarHub:
         merged = group.merged_report(max(previous + 1, int(self._log_s() * SEQUENCES_PER_S)))
         if merged is None:
             return
-        entry.observed, entry.observed_at_s = merged, self._log_s()
+        if entry.observed is None or entry.observed.progress != merged.progress:
+            entry.progress_at_s = self._log_s()
+        entry.observed = merged
         now_s = self._monotonic_s()
         if entry.silent and group.workers > 1 and merged.phase not in _FINAL_PHASES:
             return  # a worker is silent still, or has only now reported again

@@ -230,7 +230,7 @@ def test_the_progress_has_the_time_at_which_it_was_reported() -> None:
         seen = Observed(
             row.id, trains.attempt, 1, sequence, Phase.RUNNING, progress=Progress(step=step)
         )
-        return job_view(row, seen, observed_at_s=70.0).reported_at_s
+        return job_view(row, seen, progress_at_s=70.0).reported_at_s
 
     assert reported_at_s(6, 90) == 70.0
     assert reported_at_s(4, 4) == 40.0, "the log has a newer one"

@@ -65,7 +65,7 @@ def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None
     assert posted == [ev.SideCarFellSilent(JobId("a"), 1)]
 
 
-def test_a_report_keeps_the_time_at_which_it_came() -> None:
+def test_a_progress_keeps_the_time_at_which_it_was_first_reported() -> None:
     world = World().boot()
     world.running("a", 2, 2)
     log_s, job = [50.0], JobId("a")
@@ -73,11 +73,13 @@ def test_a_report_keeps_the_time_at_which_it_came() -> None:
     desired = world.engine.desired(job)
     assert desired is not None
     hub.set_desired(desired)
-    assert hub.observed_at_s(job) is None
+    assert hub.progress_at_s(job) is None
     seen = Observed("a", 1, desired.generation, 7, Phase.RUNNING, devices=desired.devices)
-    for log_s[0], sequence, came_at_s in ((60.0, 7, 60.0), (70.0, 7, 60.0), (80.0, 8, 80.0)):
-        asyncio.run(hub.exchange("a", 1, replace(seen, sequence=sequence), 0.0))
-        assert hub.observed_at_s(job) == came_at_s
+    for sequence, step, came_at_s in ((7, 1, 60.0), (8, 1, 60.0), (9, 2, 80.0)):
+        log_s[0] += 10.0
+        report = replace(seen, sequence=sequence, progress=Progress(step=step))
+        asyncio.run(hub.exchange("a", 1, report, 0.0))
+        assert hub.progress_at_s(job) == came_at_s
 
 
 @pytest.mark.parametrize(("epochs", "generations"), [(1, 0), (0, 1)])

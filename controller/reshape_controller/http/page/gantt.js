@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { get, nowS } from "./api.js";
 import { draw, find, layOut, reshapesOf, scaleOf } from "./gantt_drawing.js";
-import { useData } from "./live.js";
+import { anyEntry, useData } from "./live.js";
 import { Choice, JobLink, Problem, Table } from "./parts.js";
 import { clock, count, span as spanText, stateText } from "./text.js";
 
@@ -28,7 +28,7 @@ export function Gantt({ at, past }) {
     const to_s = zoom === "all" || at === null ? null : at + Number(zoom) / 2;
     return get("/v1/timeline", { from_s, to_s, max_spans: SPANS_MAX }, signal);
   };
-  const { data, before, error } = useData(load, [zoom], { concerns: (record) => record.history.length > 0 });
+  const { data, before, error } = useData(load, [zoom], { follow: anyEntry });
   const timeline = data || before;
   return html`<h1 tabindex="-1">GPUs</h1><${Problem} error=${error} />
     ${at !== null && html`<p class="note">Around ${clock(at)}, which the dashed line marks. <a href="#/gpus">Show now</a></p>`}

@@ -2,13 +2,13 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { get, post } from "./api.js";
-import { useData } from "./live.js";
+import { anyEntry, useData } from "./live.js";
 import { JobLink, Problem, State, Table } from "./parts.js";
 
 const load = (signal) => Promise.all([get("/v1/hosts", {}, signal), get("/v1/gpus", {}, signal)]);
 
 export function Hosts({ who }) {
-  const { data, error, again } = useData(load, [], { concerns: (record) => record.history.length > 0 });
+  const { data, error, again } = useData(load, [], { follow: anyEntry });
   const [failure, setFailure] = useState(null);
   const operates = who.role === "operator" && !who.past;
   const ask = (path) => post(path).then(() => { setFailure(null); again(); }, setFailure);

@@ -5,11 +5,11 @@ import { get, getText, nowS } from "./api.js";
 import { Actions } from "./job_actions.js";
 import { LineChart } from "./job_chart.js";
 import { Costs, Decisions, loansOf } from "./job_decisions.js";
-import { useData } from "./live.js";
+import { anyRecord, LATER_MS, useData } from "./live.js";
 import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
 import { age, clock, count, fromNow, short, span } from "./text.js";
 
-const EVERY_MS = 5000;
+const LOG_MS = 5000;
 const HISTORY = 100;
 const DECISIONS = 20;
 const TAIL = 100;
@@ -28,9 +28,15 @@ async function load(key, signal) {
   return { job, points: series?.points ?? [], decisions: decisions?.decisions ?? [], events: history?.events ?? [], hidden: !history };
 }
 
+/** Records about the job are followed at once. Others may change its place, its end, or why it is not larger. */
+function follow(record, data) {
+  const job = data?.job;
+  if (!job || record.jobs.some((each) => each.id === job.id) || record.history.some((entry) => entry.job === job.id)) return anyRecord(record);
+  return record.history.length && job.finished_at_s === null ? LATER_MS : null;
+}
+
 export function Job({ id, who }) {
-  const concerns = (record) => record.jobs.some((job) => job.id === id || job.name === id) || record.history.some((entry) => entry.job === id);
-  const { data, error, again } = useData((signal) => load(id, signal), [id], { concerns, everyMs: who.past ? 0 : EVERY_MS });
+  const { data, error, again } = useData((signal) => load(id, signal), [id], { follow });
   if (!data) return html`<h1 tabindex="-1">Job <bdi>${id}</bdi></h1><${Problem} error=${error} />${!error && html`<p aria-busy="true">Loading…</p>`}`;
   const { job, points, decisions, events } = data;
   return html`<${Problem} error=${error} />
@@ -116,17 +122,18 @@ const EVENTS = [
 function LogTail({ job, past }) {
   const [state, setState] = useState({ text: "", error: null });
   const ended = job.finished_at_s !== null;
+  const reports = job.reported_at_s !== null; // then a record comes with each new progress
   useEffect(() => {
     const abort = new AbortController();
     const read = () => document.hidden || getText(`/v1/jobs/${encodeURIComponent(job.id)}/logs`, { tail: TAIL }, abort.signal)
       .then((text) => setState({ text, error: null }), (error) => error.name !== "AbortError" && setState({ text: "", error }));
     read();
-    const timer = ended || past ? null : setInterval(read, EVERY_MS);
+    const timer = ended || past || reports || !job.size ? null : setInterval(read, LOG_MS);
     return () => {
       clearInterval(timer);
       abort.abort();
     };
-  }, [job.id, ended, job.attempt]);
+  }, [job.id, job.seq, ended, reports]);
   const none = state.error && state.error.status === 404 ? "There is no log." : "";
   return html`<section><h2>Log <small>last ${TAIL} lines</small></h2>
     ${state.error && !none ? html`<${Problem} error=${state.error} />` : html`<pre class="log" tabindex="0" role="region" aria-label="Log">${none || visible(state.text) || "Nothing is written yet."}</pre>`}</section>`;

@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { get } from "./api.js";
-import { useData } from "./live.js";
+import { anyEntry, useData } from "./live.js";
 import { JobLink, Problem, State, Table } from "./parts.js";
 import { clock, count, fromNow } from "./text.js";
 
@@ -26,7 +26,7 @@ export function Jobs() {
   const [asked, setAsked] = useState({ name: "", state: "", pages: [null] });
   const after = asked.pages.at(-1);
   const load = (signal) => get("/v1/jobs", { limit: LIMIT, after, state: asked.state, name: pattern(asked.name) }, signal);
-  const { data, before, error } = useData(load, [asked.name, asked.state, after], { concerns: (record) => record.history.length > 0 });
+  const { data, before, error } = useData(load, [asked.name, asked.state, after], { follow: anyEntry });
   const page = data || before;
   const first = (asked.pages.length - 1) * LIMIT;
   return html`<h1 tabindex="-1">Jobs</h1><${Problem} error=${error} />

@@ -4,9 +4,9 @@
 import { useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { get, url } from "./api.js";
 
-const SOON_MS = 150;
+export const SOON_MS = 150;
 const LEAST_MS = 900;
-const PROGRESS_MS = 8000;
+export const LATER_MS = 8000;
 const AGAIN_MS = [500, 1000, 2000, 4000, 8000];
 const RECENT_MAX = 200;
 
@@ -93,16 +93,22 @@ export function useFeed() {
   return { status: live.status, recent: live.recent };
 }
 
+/** How soon a record is followed: one of mere progress later. */
+export const anyRecord = (record) => (record.history.length ? SOON_MS : LATER_MS);
+/** How soon a record is followed, if it is no mere progress. */
+export const anyEntry = (record) => (record.history.length ? SOON_MS : null);
+
 /**
  * What `load(signal)` gives, loaded again when a record says that it may be another.
  *
- * `concerns(record)`: whether a record may change it. `everyMs`: load again so often; 0: never.
- * `inputs`: values on which `load` depends.
+ * `follow(record, data)`: in how many ms a record is followed; null: it changes nothing here.
+ * `everyMs(data)`: load again so often, for what no record says; 0: never. `inputs`: values on
+ * which `load` depends.
  */
-export function useData(load, inputs, { concerns = () => true, everyMs = 0 } = {}) {
+export function useData(load, inputs, { follow = anyRecord, everyMs = () => 0 } = {}) {
   const [state, setState] = useState({ data: null, error: null });
   const latest = useRef({});
-  latest.current = { load, concerns };
+  latest.current = { load, follow, data: state.data };
   const again = useRef(() => {});
   useEffect(() => {
     let timer = null;
@@ -127,7 +133,8 @@ export function useData(load, inputs, { concerns = () => true, everyMs = 0 } = {
         setState((old) => ({ data: old.data, error }));
         if (!error.status) within(5000);
       }
-      if (everyMs && !stopped) within(everyMs);
+      const ms = stopped ? 0 : everyMs(latest.current.data);
+      if (ms) within(ms);
     };
     const within = (ms) => {
       const at = Math.max(Date.now() + ms, begun + LEAST_MS);
@@ -138,8 +145,8 @@ export function useData(load, inputs, { concerns = () => true, everyMs = 0 } = {
     };
     const read = (kind, data) => {
       if (kind === "ready" || kind === "reset") within(SOON_MS);
-      if (kind !== "record" || !latest.current.concerns(data)) return;
-      within(data.history.length ? SOON_MS : PROGRESS_MS);
+      const ms = kind === "record" ? latest.current.follow(data, latest.current.data) : null;
+      if (ms !== null) within(ms);
     };
     const seen = () => !document.hidden && within(0);
     again.current = () => within(0);

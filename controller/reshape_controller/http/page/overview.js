@@ -6,10 +6,11 @@ import { useData, useFeed } from "./live.js";
 import { hrefOf, JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
 import { age, clock, count, fromNow, span } from "./text.js";
 
-const EVERY_MS = 10000;
+/** What no record says: whether the controller is ready. */
+const againMs = (overview) => (overview && !overview.ready ? 5000 : 60000);
 
 export function Overview() {
-  const { data, before, error } = useData((signal) => get("/v1/overview", {}, signal), [], { everyMs: EVERY_MS });
+  const { data, before, error } = useData((signal) => get("/v1/overview", {}, signal), [], { everyMs: againMs });
   const found = data || before;
   return html`<${Problem} error=${error} />
     <h1 tabindex="-1">Overview</h1>

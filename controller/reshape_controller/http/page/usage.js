@@ -15,7 +15,7 @@ export function Usage({ past }) {
   const [by, setBy] = useState("user");
   const [time, setTime] = useState(past ? "all" : "86400");
   const load = (signal) => get("/v1/usage", { by, from_s: time === "all" ? 0 : Math.max(0, nowS() - Number(time)) }, signal);
-  const { data, before, error } = useData(load, [by, time], { concerns: () => false, everyMs: EVERY_MS });
+  const { data, before, error } = useData(load, [by, time], { follow: () => null, everyMs: () => EVERY_MS });
   const usage = data || before;
   return html`<h1 tabindex="-1">Usage</h1><${Problem} error=${error} />
     <${Choice} label="Rows" options=${KINDS} value=${by} choose=${setBy} />
