@@ -54,8 +54,10 @@ class JobHandler(Handler):
     async def overtaking(self, job: Job, ahead: Sequence[Job]) -> Overtaking | None:
         """The newest start of a later job while this one of the author waits, as the author may
         see it. ``ahead``: of ``goes_ahead``. Raises StoreError."""
+        if job.hand_over is not None or not self.owns_jobs_of(job.spec.user):
+            return None
         other = newest_ahead(job, ahead)
-        if other is None or other.runs_since_s is None or not self.owns_jobs_of(job.spec.user):
+        if other is None or other.runs_since_s is None:
             return None
         reason = ""
         if self.owns_jobs_of(other.spec.user):

@@ -54,16 +54,15 @@ export function Problem({ error }) {
 }
 
 /** A bar that shows a share. */
-export function Progress({ ratio, label }) {
-  if (ratio === null || ratio === undefined) return "–";
+function Progress({ ratio, label }) {
   return html`<progress max="1" value=${ratio} aria-label=${label}></progress>`;
 }
 
 /** How far a job is, and how old the report is that says so. */
 export function ProgressNow({ job, more = "" }) {
   const reported = job.reported_at_s !== null && job.finished_at_s == null;
-  return html`<${Progress} ratio=${job.progress_ratio} label=${`progress of ${job.name}`} /> ${percent(job.progress_ratio)}
-    <small>${more}${reported && html`${more && ", "}<${Moment} say=${() => age(job.reported_at_s)} />`}</small>`;
+  const bar = job.progress_ratio === null ? "" : html`<${Progress} ratio=${job.progress_ratio} label=${`progress of ${job.name}`} />${` ${percent(job.progress_ratio)} `}`;
+  return html`${bar}<small>${more || (bar ? "" : "–")}${reported && html`${more && ", "}<${Moment} say=${() => `reported ${age(job.reported_at_s)}`} />`}</small>`;
 }
 
 const clocks = new Set();

@@ -47,6 +47,7 @@ export function clock(at) {
 export function fromNow(at) {
   if (at === null || at === undefined) return "–";
   const left = at - nowS();
+  if (Math.abs(left) < 1) return "now";
   return left >= 0 ? `in ${span(left)}` : `${span(-left)} ago`;
 }
 
