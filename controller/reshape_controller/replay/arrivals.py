@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -42,11 +43,17 @@ def window(
     )
     if not jobs:
         raise ReplayError(
-            f"no job is submitted in the window from {low_s:.10g} to {high_s:.10g}; the trace has "
-            f"submissions from {first_s:.10g} to {last_s:.10g} s"
+            f"no job is submitted in the window{_span(low_s, high_s)}; the trace has submissions "
+            f"from {first_s:.10g} to {last_s:.10g} s"
         )
     outside = len(found.jobs) + len(found.left_out) - len(jobs) - len(left_out)
     return replace(found, jobs=jobs, left_out=left_out), outside
+
+
+def _span(low_s: float, high_s: float) -> str:
+    """Return the bounds of a window in words; a missing bound is not named."""
+    low = f" from {low_s:.10g} s" if math.isfinite(low_s) else ""
+    return f"{low} to {high_s:.10g} s" if math.isfinite(high_s) else f"{low} on" if low else ""
 
 
 def load(jobs: Sequence[TraceJob], gpus: int) -> float:

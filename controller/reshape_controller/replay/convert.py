@@ -29,7 +29,14 @@ from reshape_controller.replay.trace_cells import (
     sizes_of,
     time_of,
 )
-from reshape_controller.replay.trace_rows import BadRows, BadRowsError, Cells, Layout, rows
+from reshape_controller.replay.trace_rows import (
+    BadRows,
+    BadRowsError,
+    Cells,
+    Layout,
+    rows,
+    rows_text,
+)
 from reshape_profiles.loader import Bundle
 
 BACKWARDS = "times run backwards"
@@ -246,7 +253,8 @@ class _Converter:
     def defaults(self) -> list[str]:
         """Return the defaults that rows took, in words."""
         return [
-            f"{text} ({count} rows of the trace)" for text, count in self.default_counts.items()
+            f"{text} ({rows_text(count)} of the trace)"
+            for text, count in self.default_counts.items()
         ]
 
     def _place(self, line: int) -> str:

@@ -1,17 +1,19 @@
 """Rows of public trace files: CSV, tab-separated values, JSON lines and lists, also in gzip.
 
 Does: give each row's cells in the order that is asked for, with its line. It does not judge a cell.
-Rows that cannot be read go to a ``BadRows``, which names the first of them.
+Rows that cannot be read go to a ``BadRows``, which names the first of them. A file's content says
+whether it is compressed: browsers unpack some files and keep the name.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
@@ -24,10 +26,27 @@ BAD_ROWS_SHOWN_MAX = 20
 """Largest number of bad rows that are named for a reason; the others are counted."""
 BAD_REASONS_SHOWN_MAX = 20
 """Largest number of reasons that are named."""
-SEPARATORS = {".tsv": "\t", ".csv": ","}
+TAB = "\t"
+SEPARATORS = {".tsv": TAB, ".csv": ","}
+OTHER_SEPARATORS = (TAB, ";", "|", ",")
+"""Separators that a head may have instead of the expected one."""
 LINES = (".jsonl", ".ndjson")
 JSON_SUFFIXES = (*LINES, ".json")
 """A file of the last one has JSON lines, or a list of objects."""
+GZIP = b"\x1f\x8b"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+UNPACK = "unpack it first"
+PACKED = (
+    (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unpack it, or save it as CSV"),
+    (b"\xfd7zXZ", "xz data", UNPACK),
+    (b"BZh", "bzip2 data", UNPACK),
+    (b"\x28\xb5\x2f\xfd", "zstd data", UNPACK),
+    (b"7z\xbc\xaf", "a 7z archive", UNPACK),
+    (b"PAR1", "a Parquet file", "save it as CSV"),
+)
+"""First bytes of files that are often downloaded, what they are, and the remedy."""
+BEGIN_BYTES = 512
+"""Bytes that are looked at; text has no NUL in them, and a tar archive has."""
 _BLANKS = re.compile(r"\s*")
 
 Cells = tuple[str, ...]
@@ -71,11 +90,16 @@ class BadRows:
         return self.count - sum(map(len, self._lines.values()))
 
 
+def rows_text(count: int, which: str = "") -> str:
+    """Return ``1 row`` or ``2 rows``, with a word before them."""
+    return f"{count} {which}row{'s' if count != 1 else ''}"
+
+
 class BadRowsError(ReplayError):
     """Rows cannot be read; the text names the first of them."""
 
     def __init__(self, bad: BadRows) -> None:
-        more = f"\nand {bad.more} more rows" if bad.more else ""
+        more = f"\nand {rows_text(bad.more, 'more ')}" if bad.more else ""
         super().__init__("\n".join(bad.shown) + more)
         self.bad = bad
 
@@ -89,12 +113,11 @@ def rows(
     ReplayError if the file cannot be read; OSError.
     """
     stem = path.with_suffix("") if path.suffix == ".gz" else path
-    opened: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
     is_json = stem.suffix in JSON_SUFFIXES
     if is_json and (layout.head is not None or layout.separator is not None):
         raise ReplayError(f"{path.name}: JSON has neither a head nor a separator")
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with path.open("rb") as data, _text(data, path.name) as file:
             if is_json:
                 yield from _json_rows(file, path.name, columns, bad)
             else:
@@ -106,6 +129,21 @@ def rows(
         raise ReplayError(f"{path.name}: is not whole gzip data ({error})") from None
 
 
+def _text(data: io.BufferedReader, name: str) -> TextIO:
+    """Return the text of a file, unpacked if it is gzip data. Raises ReplayError."""
+    if data.peek(len(GZIP)).startswith(GZIP):
+        data = io.BufferedReader(gzip.GzipFile(fileobj=data))
+    begin = data.peek(BEGIN_BYTES)[:BEGIN_BYTES]
+    for magic, kind, remedy in PACKED:
+        if begin.startswith(magic):
+            raise ReplayError(f"{name}: is {kind}; {remedy}")
+    if b"\0" in begin and not begin.startswith(UTF_16):
+        raise ReplayError(
+            f"{name}: is an archive or other binary data; unpack it, or save it as CSV"
+        )
+    return io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
+
+
 def _table_rows(
     file: TextIO,
     name: str,
@@ -114,13 +152,14 @@ def _table_rows(
     head: tuple[str, ...] | None,
     bad: BadRows,
 ) -> Iterator[tuple[int, Cells]]:
-    reader = csv.reader(file, delimiter=separator, strict=True)
+    blanks = separator != " "
+    reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=blanks)
     try:
-        known = next(reader, []) if head is None else list(head)
-        absent = [each for each in columns if each is not None and each not in known]
-        if absent:
-            shown = ", ".join(known)
-            raise ReplayError(f"{name}: line 1: no column {absent[0]!r}; columns: {shown}")
+        first = next(filter(None, reader), []) if head is None else head
+        known = [each.strip() for each in first]
+        if not known:
+            raise ReplayError(f"{name}: is empty")
+        _check_head(known, columns, separator, f"{name}: {'--head' if head else 'line 1'}")
         width = len(known)
         pick = itemgetter(*(width if each is None else known.index(each) for each in columns))
         for row in reader:
@@ -133,6 +172,36 @@ def _table_rows(
                 bad.add(name, reader.line_num, reason)
     except csv.Error as error:
         raise ReplayError(f"{name}: line {reader.line_num}: is not valid CSV ({error})") from None
+
+
+def _check_head(
+    known: Sequence[str], columns: Sequence[str | None], separator: str, where: str
+) -> None:
+    """Raises ReplayError unless a head has each of ``columns`` once."""
+    wanted = [each for each in columns if each is not None]
+    for column in wanted:
+        if known.count(column) > 1:
+            raise ReplayError(f"{where}: {known.count(column)} columns are called {column!r}")
+    absent = [each for each in wanted if each not in known]
+    if not absent:
+        return
+    others = [other for other in OTHER_SEPARATORS if other != separator and other in known[0]]
+    if len(known) == 1 and others:
+        remedy = f"add --separator {'tab' if others[0] == TAB else repr(others[0])}"
+    elif any(_is_number(cell) for cell in known):
+        remedy = "name the columns of a file without a head by --head NAME,NAME"
+    else:
+        remedy = "choose columns by --submit, --gpus, --duration and the others"
+    what = f"no column {absent[0]!r}; columns: {', '.join(known)}"
+    raise ReplayError(f"{where}: {what}; {remedy}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _json_rows(
@@ -164,7 +233,7 @@ def _lines(begin: list[str], file: TextIO, name: str, bad: BadRows) -> Iterator[
         try:
             yield line, json.loads(text)
         except (ValueError, RecursionError) as error:
-            bad.add(name, line, f"is not valid JSON ({error})")
+            bad.add(name, line, f"is not valid JSON ({_reason(error)})")
 
 
 def _listed(begin: list[str], file: TextIO, name: str) -> Iterator[tuple[int, object]]:
@@ -181,7 +250,8 @@ def _listed(begin: list[str], file: TextIO, name: str) -> Iterator[tuple[int, ob
         try:
             entry, next_at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            raise ReplayError(f"{name}: line {line}: is not valid JSON ({error})") from None
+            what = f"is not valid JSON ({_reason(error)})"
+            raise ReplayError(f"{name}: line {line}: {what}") from None
         yield line, entry
         next_at = _after_blanks(text, next_at)
         line, at = line + text.count("\n", at, next_at), next_at
@@ -189,6 +259,11 @@ def _listed(begin: list[str], file: TextIO, name: str) -> Iterator[tuple[int, ob
         if not wants_entry and not text.startswith("]", at):
             raise ReplayError(f"{name}: line {line}: has neither , nor ] after an entry")
         at += wants_entry
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    """Return why JSON is not valid, without a line: the one that the decoder counts is another."""
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _after_blanks(text: str, at: int) -> int:

@@ -39,6 +39,9 @@ COLUMNS = (
 CONVERTED = ("name", "submit_s", "job_type", "optional_gpus", "steps", "priority", "user")
 """Columns of a converted trace: the first fields of ``TraceJob``."""
 
+JSON_SUFFIXES = (".jsonl", ".json")
+"""Names of files with JSON lines end so; all others are CSV."""
+
 Fields = Mapping[str, object]
 
 

@@ -219,7 +219,7 @@ def test_iterations_of_a_part_or_of_too_many_gpus_become_steps_of_the_same_gpu_t
     step_s = {gpus: BOOK.seconds_per_step(VGG, "V100", gpus) for gpus in (8, 16)}
     capped = round(1000 * 16 * step_s[16] / (8 * step_s[8]))
     assert [job.steps for job in kept.jobs] == [500, capped]
-    assert "more than 8 GPUs: 8, for the same GPU time (1 rows of the trace)" in kept.assumptions
+    assert "more than 8 GPUs: 8, for the same GPU time (1 row of the trace)" in kept.assumptions
     rounded = with_head(folder, text, Choices(parts=Parts.ROUND, cap=True), **columns)
     assert [job.steps for job in rounded.jobs] == [1000, capped], "as long as on whole GPUs"
 
@@ -353,8 +353,18 @@ def test_files_without_a_head_with_tabs_as_json_lines_and_compressed_give_the_sa
     (folder / "indented.json").write_text("\n" + json.dumps(entries, indent=2))
     (folder / "t.csv.gz").write_bytes(gzip.compress((HEAD + bare).encode()))
     (folder / "t.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    layouts = {"bare.csv": Layout(head=tuple(names)), "semicolons.txt": Layout(separator=";")}
-    csvs = ("bare.csv", "t.tsv", "semicolons.txt", "t.csv.gz")
+    (folder / "packed.csv").write_bytes(gzip.compress((HEAD + bare).encode()))
+    (folder / "unpacked.csv.gz").write_text(HEAD + bare)
+    (folder / "spaced.csv").write_text((HEAD + bare).replace(",", ", ").replace("\n", " \r\n"))
+    (folder / "blanks.txt").write_text((HEAD + bare).replace(",", " "))
+    (folder / "late-head.csv").write_text("\n\n" + HEAD + bare)
+    layouts = {
+        "bare.csv": Layout(head=tuple(names)),
+        "semicolons.txt": Layout(separator=";"),
+        "blanks.txt": Layout(separator=" "),
+    }
+    tables = ("bare.csv", "t.tsv", "semicolons.txt", "spaced.csv", "blanks.txt", "late-head.csv")
+    csvs = (*tables, "t.csv.gz", "packed.csv", "unpacked.csv.gz")
     for name in (*csvs, "t.jsonl", "t.jsonl.gz", "lines.json", "list.json", "indented.json"):
         choices = Choices(layout=layouts.get(name, Layout()))
         assert convert([folder / name], COLUMNS, bundled(), choices).jobs == wanted, name
@@ -376,9 +386,22 @@ def test_several_files_are_a_single_trace_whose_names_are_unique(folder: Path) -
 @pytest.mark.parametrize(
     ("name", "data", "what"),
     [
-        ("t.csv.gz", b"id,at\n", "is not whole gzip data"),
+        ("t.csv.gz", b"\x1f\x8bid,at\n", "is not whole gzip data"),
         ("t.csv.gz", gzip.compress(HEAD.encode() * 99)[:-9], "is not whole gzip data"),
         ("t.csv", b"\xff\xfe", "is not UTF-8 text"),
+        ("t.csv", HEAD.encode("utf-16"), "is not UTF-8 text"),
+        ("t.csv", b"PK\x03\x04data", "is a ZIP archive or a spreadsheet; unpack it"),
+        ("t.csv.xz", b"\xfd7zXZ\0", "is xz data; unpack it first"),
+        ("t.parquet", b"PAR1\x15", "is a Parquet file; save it as CSV"),
+        ("t.tar", b"t.csv" + b"\0" * 99, "is an archive or other binary data; unpack it"),
+        ("t.tar.gz", gzip.compress(b"t.csv" + b"\0" * 99), "is an archive or other binary data"),
+        ("t.csv", b"", "is empty"),
+        ("t.csv", b"\n\n", "is empty"),
+        ("t.csv", b"a,0,2,600\nb,30,1,900\n", "without a head by --head NAME,NAME"),
+        ("t.csv", HEAD.replace(",", ";").encode(), "columns: id;at;gpus;seconds; add --separator"),
+        ("t.txt", HEAD.replace(",", "\t").encode(), "add --separator tab"),
+        ("t.tsv", HEAD.encode(), "add --separator ','"),
+        ("t.csv", b"id,at,gpus,seconds,at\n", "line 1: 2 columns are called 'at'"),
         ("t.jsonl", b'{"at": 0\n', "line 1: is not valid JSON"),
         ("t.jsonl", b"[1]\n", "line 1: is not an object"),
         ("t.jsonl", b'{"id": "a", "at": 0, "gpus": 1}\n', "no row has a name 'seconds'"),
@@ -389,7 +412,9 @@ def test_several_files_are_a_single_trace_whose_names_are_unique(folder: Path) -
         ("t.json", b"[]", "no row can be replayed (no rows)"),
     ],
     ids=[
-        *("no gzip", "half a gzip", "no UTF-8", "no JSON", "no object", "no such name"),
+        *("no gzip", "half a gzip", "half UTF-16", "UTF-16", "ZIP", "xz", "Parquet", "tar"),
+        *("packed tar", "empty", "blank", "no head", "semicolons", "tabs", "commas", "twice"),
+        *("no JSON", "no object", "no such name"),
         *("no comma", "a comma too many", "half a list", "no object in a list", "an empty list"),
     ],
 )
@@ -405,6 +430,9 @@ def test_files_that_cannot_be_read_are_named(
 
 def test_columns_job_sets_and_gpu_types_that_are_not_there_are_named(folder: Path) -> None:
     (folder / "u.csv").write_text("id,at\n")
+    headless = Choices(layout=Layout(head=("id", "at")))
+    with pytest.raises(ReplayError, match=r"u.csv: --head: no column 'gpus'"):
+        convert([folder / "u.csv"], COLUMNS, bundled(), headless)
     with pytest.raises(ReplayError, match="no column 'gpus'; columns: id, at"):
         convert([folder / "u.csv"], COLUMNS, bundled(), CHOICES)
     with pytest.raises(ReplayError, match="unknown job set 'nine'"):
@@ -424,6 +452,10 @@ def test_a_window_has_the_jobs_that_are_submitted_in_it(folder: Path) -> None:
     assert counts(found) == {"without a GPU": 1}
     with pytest.raises(ReplayError, match="the trace has submissions from 100 to 220 s"):
         window(whole, Bound(9000.0, True))
+    with pytest.raises(ReplayError, match=r"in the window from 9100 s on; the trace"):
+        window(whole, Bound(9000.0, True))
+    with pytest.raises(ReplayError, match=r"in the window to 50 s; the trace"):
+        window(whole, None, Bound(50.0, False))
 
 
 def test_a_window_counts_from_the_first_row_whether_or_not_it_becomes_a_job(folder: Path) -> None:
@@ -487,7 +519,7 @@ def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(folder: Path
     found = reshape(*words, "--window", "0d..1d", "--load", "0.5", "--cluster", "8xV100")
     assert found.exit_code == 0, found.output
     assert "assumed: durations" in found.stderr
-    assert "left out: 1 rows with more than 8 GPUs" in found.stderr
+    assert "left out: 1 row with more than 8 GPUs" in found.stderr
     assert "(33.33% of rows, 93.2" in found.stderr
     assert "load: 0.50 of 8 GPUs" in found.stderr
     assert found.stdout == ""
@@ -501,13 +533,17 @@ def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(folder: Path
     ("words", "what"),
     [
         (["--window", "soon"], "'soon' is not a window"),
-        (["--window", "a..b"], "'a' is 'a'; write seconds"),
+        (["--window", "a..b"], "the bound is 'a'; write seconds"),
         (["--rigid", "--sizes", "1,2"], "leave out one of the two"),
         (["--load", "0.5"], "add --cluster"),
         (["--load", "0.5", "--scale-load", "2"], "leave out one of the two"),
         (["--separator", "two"], "is not a character that can separate"),
         (["--map", "nothing"], "is not NAME=TYPE, and no file"),
-        (["--gpus", "id"], "1 rows cannot be read"),
+        (["--gpus", "id"], "1 row cannot be read"),
+        (["--cluster", "many"], "--cluster"),
+        (["--head", "id,,at"], "has a column without a name"),
+        (["--format", "jsonl", "--out", "jobs.csv"], "as csv, and --format asks for jsonl"),
+        (["--format", "csv", "--out", "jobs.jsonl"], "name the file .csv"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(folder: Path, words: list[str], what: str) -> None:
@@ -517,6 +553,35 @@ def test_options_that_cannot_be_met_are_refused(folder: Path, words: list[str], 
     assert isinstance(found, CliError)
     assert found.code == 2
     assert what in found.text()
+
+
+def test_a_trace_is_never_overwritten_by_the_workload_made_of_it(folder: Path) -> None:
+    source, link = folder / "t.csv", folder / "link.csv"
+    text = "submit_time,gpu_num,duration\n0,1,60\n"
+    source.write_text(text)
+    link.symlink_to(source)
+    for out in (source, link, folder / "." / "t.csv"):
+        found = reshape("workload", "convert", str(source), "--out", str(out)).exception
+        assert isinstance(found, CliError)
+        assert "is the trace itself" in found.text()
+    assert source.read_text() == text
+
+
+@pytest.mark.parametrize("command", ["convert", "generate"])
+def test_a_workload_has_the_format_that_replays_read_in_a_file_of_its_name(
+    folder: Path, command: str
+) -> None:
+    source = folder / "t.csv"
+    source.write_text("submit_time,gpu_num,duration\n0,1,60\n9,1,60\n")
+    words = [str(source)] if command == "convert" else ["--jobs", "2"]
+    for name in ("jobs.csv", "jobs.jsonl", "jobs"):
+        out = folder / name
+        assert reshape("workload", command, *words, "--out", str(out)).exit_code == 0
+        assert out.read_text().startswith("{") == name.endswith("jsonl")
+        again = reshape("replay", "-w", str(out), "-o", "json")
+        assert again.exit_code == 0, again.output
+    lines = reshape("workload", command, *words, "--format", "jsonl").stdout.splitlines()
+    assert len([json.loads(line) for line in lines]) == 2
 
 
 def test_a_map_is_a_file_of_pairs_or_a_pair(folder: Path) -> None:

@@ -159,6 +159,9 @@ class ChoiceOptions:
             what = f"{self.separator!r} is not a character that can separate cells"
             raise failed(Exit.USAGE, what, "--separator", "for example tab, or ;")
         head = tuple(self.head.split(",")) if self.head is not None else None
+        if head is not None and not all(each.strip() for each in head):
+            what = f"{self.head!r} has a column without a name"
+            raise failed(Exit.USAGE, what, "--head", "for example submit_time,gpu_num,duration")
         return convert.Choices(
             self.job_set,
             self.gpu_type,

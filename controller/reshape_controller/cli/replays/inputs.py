@@ -173,7 +173,7 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
         what = f"{name} is not UTF-8 text"
         raise failed(Exit.USAGE, what, "--workload", "save it as UTF-8") from None
     try:
-        return traces.parse(text, path.name, known, jsonl=path.suffix in (".jsonl", ".json"))
+        return traces.parse(text, path.name, known, jsonl=path.suffix in traces.JSON_SUFFIXES)
     except ReplayError as error:
         raise failed(Exit.USAGE, str(error), name, "docs/replay.md describes the columns") from None
 

@@ -11,6 +11,7 @@ import typer
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.replay.time_scaling import STEP_S
+from reshape_controller.replay.traces import JSON_SUFFIXES
 
 SPREAD_MAX = 0.9
 """Largest spread: a job takes at least a tenth of its profile's time."""
@@ -127,11 +128,25 @@ class WorkloadFormat(StrEnum):
 
 
 FormOption = Annotated[
-    WorkloadFormat, typer.Option("--format", help="Format of the file to write.")
+    WorkloadFormat | None,
+    typer.Option("--format", help="Format to write; default: by the name of --out, else csv."),
 ]
 FileOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: stdout.")
 ]
+
+
+def format_of(form: WorkloadFormat | None, out: Path | None) -> WorkloadFormat:
+    """Return the format in which to write jobs: the one that replays read in a file of that name.
+
+    Raises CliError if ``form`` is another.
+    """
+    suffix = out.suffix if out is not None else ""
+    by_name = WorkloadFormat.JSONL if suffix in JSON_SUFFIXES else WorkloadFormat.CSV
+    if form is not None and suffix and form is not by_name:
+        what = f"replays read {out} as {by_name}, and --format asks for {form}"
+        raise failed(Exit.USAGE, what, "--format", f"leave it out, or name the file .{form}")
+    return form or by_name
 
 
 @dataclass(frozen=True, slots=True)

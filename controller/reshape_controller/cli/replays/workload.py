@@ -20,6 +20,7 @@ from reshape_controller.cli.replays.options import (
     ProfilesOption,
     SizesOption,
     WorkloadFormat,
+    format_of,
     workload_of,
 )
 from reshape_controller.cli.replays.workload_convert import convert_traces
@@ -42,10 +43,11 @@ def generate(
     sizes: SizesOption = None,
     jobs: JobsOption = None,
     last_s: LastOption = None,
-    form: FormOption = WorkloadFormat.CSV,
+    form: FormOption = None,
     out: FileOption = None,
 ) -> None:
     """Generate one of the paper's workloads, or one with bursts, from a random seed."""
+    written = format_of(form, out)
     workload = workload_of(workloads, "a command for each")
     if workload not in RECIPES:
         what = f"{workload!r} is not a workload that can be generated"
@@ -54,7 +56,7 @@ def generate(
         workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
     )
     setup = inputs.setup_of(request)
-    write(setup.scene(seed).workload, form, out)
+    write(setup.scene(seed).workload, written, out)
 
 
 def write(workload: Workload, form: WorkloadFormat, out: Path | None) -> None:

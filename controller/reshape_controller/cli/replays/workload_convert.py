@@ -22,6 +22,7 @@ from reshape_controller.cli.replays.options import (
     FormOption,
     ProfilesOption,
     WorkloadFormat,
+    format_of,
 )
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.replay import arrivals, convert, trace_cells, traces
@@ -31,6 +32,7 @@ from reshape_controller.replay.trace_rows import (
     BAD_ROWS_SHOWN_MAX,
     BadRows,
     BadRowsError,
+    rows_text,
 )
 from reshape_gpu.config import Config
 
@@ -49,26 +51,46 @@ def convert_traces(
     choices: ChoiceOptions,
     arrive: ArrivalOptions,
     profiles: ProfilesOption = None,
-    form: FormOption = WorkloadFormat.CSV,
+    form: FormOption = None,
     out: FileOption = None,
 ) -> None:
     """Convert public traces (GPU count and length of each job) to a workload."""
-    chosen = choices.choices()
+    chosen, written = choices.choices(), format_of(form, out)
     named = ", ".join(str(file) for file in files)
+    if out is not None and any(_is_same(out, file) for file in files):
+        what = f"{out} is the trace itself, and would be overwritten"
+        raise failed(Exit.USAGE, what, "--out", "name another file")
+    gpus = _gpus_of(arrive.cluster)
     try:
         found = convert.convert(files, columns.columns, inputs.profiles_of(profiles), chosen)
         found, outside = arrivals.window(found, *_bounds(arrive.window))
-        density, load = _density(found, arrive)
+        density, load = _density(found, arrive, gpus)
     except BadRowsError as error:
         _tell_bad(error.bad)
-        what = f"{error.bad.count} rows cannot be read"
+        what = f"{rows_text(error.bad.count)} cannot be read"
         raise failed(Exit.USAGE, what, named, "correct them, or add --skip-bad") from None
     except OSError as error:
-        raise inputs.unreadable(str(error.filename or named), error, "convert") from None
+        raise inputs.unreadable(str(error.filename or named), error, "FILE") from None
     except ReplayError as error:
         raise failed(Exit.USAGE, str(error), named, "docs/replay.md has an example") from None
     _tell(found, outside, load)
-    _write(found.jobs, density, form, out)
+    _write(found.jobs, density, written, out)
+
+
+def _is_same(out: Path, file: Path) -> bool:
+    """Return True if both names are of one file."""
+    try:
+        return out.samefile(file)
+    except OSError:
+        return False
+
+
+def _gpus_of(cluster: str | None) -> int | None:
+    """Return the number of GPUs of ``--cluster``. Raises CliError."""
+    try:
+        return None if cluster is None else cluster_of(cluster).gpus
+    except ReplayError as error:
+        raise failed(Exit.USAGE, str(error), "--cluster") from None
 
 
 def _bounds(text: str | None) -> tuple[arrivals.Bound | None, arrivals.Bound | None]:
@@ -91,11 +113,14 @@ def _bound(text: str) -> arrivals.Bound | None:
     try:
         return arrivals.Bound(trace_cells.time_of(text)[0], from_first=False)
     except ValueError as error:
-        what = f"{text!r} {error}"
-        raise failed(Exit.USAGE, what, "--window", "or a time such as 12h or 7d") from None
+        raise failed(
+            Exit.USAGE, f"the bound {error}", "--window", "or a time such as 12h or 7d"
+        ) from None
 
 
-def _density(found: convert.Conversion, arrive: ArrivalOptions) -> tuple[float, str]:
+def _density(
+    found: convert.Conversion, arrive: ArrivalOptions, gpus: int | None
+) -> tuple[float, str]:
     """Return how many times as densely the jobs arrive, and their load in words.
 
     Raises CliError and ReplayError.
@@ -104,12 +129,11 @@ def _density(found: convert.Conversion, arrive: ArrivalOptions) -> tuple[float, 
         what = "--load chooses the factor that --scale-load gives"
         raise failed(Exit.USAGE, what, "--load --scale-load", "leave out one of the two")
     density = arrive.scale_load or 1.0
-    if arrive.cluster is None:
+    if gpus is None:
         if arrive.load is not None:
             what = "--load is a share of a cluster's GPU time"
             raise failed(Exit.USAGE, what, "--load", "add --cluster, as in --cluster 4*8xV100")
         return density, ""
-    gpus = cluster_of(arrive.cluster).gpus
     in_trace = arrivals.load(found.jobs, gpus)
     if arrive.load is not None:
         density = arrive.load / in_trace
@@ -124,15 +148,15 @@ def _tell(found: convert.Conversion, outside: int, load: str) -> None:
         note(f"assumed: {line}")
     if found.bad.count:
         _tell_bad(found.bad)
-        note(f"left out: {found.bad.count} rows that cannot be read")
+        note(f"left out: {rows_text(found.bad.count)} that cannot be read")
     if outside:
-        note(f"outside the window: {outside} rows")
+        note(f"outside the window: {rows_text(outside)}")
     reasons = convert.by_reason(found.left_out)
     rows = len(found.jobs) + len(found.left_out)
     gpu_s = sum(job.gpu_s for job in found.jobs) + sum(entry[2] for entry in reasons)
     for reason, count, lost_s in reasons:
         shares = f"{count / rows:.2%} of rows, {lost_s / gpu_s:.2%} of GPU time"
-        note(f"left out: {count} rows {reason} ({shares})")
+        note(f"left out: {rows_text(count)} {reason} ({shares})")
     if load:
         note(f"load: {load}")
 
@@ -142,7 +166,7 @@ def _tell_bad(bad: BadRows) -> None:
         note(f"cannot be read: {text}")
     if bad.more:
         what = f"{BAD_REASONS_SHOWN_MAX} reasons, {BAD_ROWS_SHOWN_MAX} rows of each, are named"
-        note(f"cannot be read: {bad.more} more rows ({what})")
+        note(f"cannot be read: {rows_text(bad.more, 'more ')} ({what})")
 
 
 def _write(
@@ -160,4 +184,4 @@ def _write(
         raise failed(Exit.USAGE, f"{out} cannot be written: {error.strerror}", "--out") from None
     except ReplayError as error:
         raise failed(Exit.USAGE, str(error), "--scale-load") from None
-    note(f"wrote {len(jobs)} jobs to {out}")
+    note(f"wrote {len(jobs)} job{'s' if len(jobs) != 1 else ''} to {out}")
