@@ -25,6 +25,7 @@ from reshape_controller.replay.inputs import WorkJob, Workload
 from reshape_controller.replay.shell import Result, Scene, replay
 from tests.support.replay_bed import reshape
 
+ROOT = Path(__file__).resolve().parents[2]
 STEP_4_S = 0.1 / 2.4
 STEP_2_S = 0.1 / 1.7
 END_S = 10.0
@@ -93,6 +94,37 @@ def test_by_restart_the_pauses_are_204_s_and_242_s() -> None:
     left = steps(459.0, 4) - done
     end_s = up.asked_at_s + 242.0 + left * STEP_4_S + END_S
     assert one.finished_s == pytest.approx(end_s, abs=1.0)
+
+
+def job_1_by_hand(stops_s: int, on_two_s: int, asked_s: int, up_s: int) -> tuple[int, int, int]:
+    """Return what Job 1 has left when it stops and when it is asked to grow (both in seconds on
+    four GPUs), and its end, from the figures of the text alone; ``on_two_s``: first step on two."""
+    left_s = 633 - stops_s
+    left_then_s = left_s - (asked_s - on_two_s) * 1.7 / 2.4
+    return left_s, round(left_then_s), round(asked_s + up_s + left_then_s)
+
+
+def test_panels_b_and_c_follow_by_hand_to_a_second_and_the_page_says_the_same() -> None:
+    job_2_s = 1249 - 807
+    by_restart = job_1_by_hand(180, 384, 384 + job_2_s + 90, 242)
+    in_place = job_1_by_hand(290 - 27, 290, 290 + job_2_s, 37)
+    assert by_restart == (453, 76, 1234)
+    assert in_place == (370, 57, 826)
+    page = (ROOT / "docs" / "reproducing-the-paper.md").read_text()
+    for line in (
+        "633 − 180 = 453 s | 633 − 263 = 370 s",
+        "384 + 442 + 90 = 916 s | from 290 s until Job 2 ends: 290 + 442 = 732 s",
+        "532 × 1.7 / 2.4 = 377 s | 442 × 1.7 / 2.4 = 313 s",
+        "916 + 242 + 76 = 1,234 s | 732 + 37 + 57 = 826 s",
+    ):
+        assert line in page
+    for costs, mechanism, (_, _, end_s) in (
+        (BY_RESTART, "terminate", by_restart),
+        (IN_PLACE, "sidecar", in_place),
+    ):
+        result = run(scene(costs), "paper", mechanism)
+        assert [(one.size_before, one.size_after) for one in result.reshapes] == [(4, 2), (2, 4)]
+        assert result.jobs[0].finished_s == pytest.approx(end_s, abs=1.0)
 
 
 def test_job_1_takes_its_first_step_at_the_same_time_in_every_panel() -> None:
