@@ -70,6 +70,11 @@ def test_a_workload_is_replayed_and_lived_through_with_inputs_that_were_frozen(b
     (run,) = report["runs"]
     assert [job["job"] for job in run["jobs"]] == ["first", "second"]
     assert run["live_makespan_s"] > 0.0
+    by_phase = {phase["phase"]: phase for phase in report["phases"]}
+    assert {"initializing", "starting", "training"} <= by_phase.keys()
+    for world in ("live_s", "replay_s"):
+        mean_s = sum(job[world.replace("_s", "_jct_s")] for job in run["jobs"]) / 2
+        assert sum(phase[world] for phase in by_phase.values()) == pytest.approx(mean_s, abs=0.5)
     inputs = bed.folder / "live" / "inputs"
     for name, mark in report["inputs"].items():
         assert hashlib.sha256((inputs / name).read_bytes()).hexdigest() == mark, name

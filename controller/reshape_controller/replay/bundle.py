@@ -151,7 +151,7 @@ def completion_times(runs: Sequence[Run]) -> dict[str, list[float]]:
     return found
 
 
-def _records(label: str, result: Result) -> list[LogRecord]:
+def records(label: str, result: Result) -> list[LogRecord]:
     """Return the replay as a daemon's log has it, but for the digests."""
     return [
         LogRecord(seq, 1, "replay", label, one.at_s, one.events, one.plans, one.commands, "")
@@ -170,7 +170,7 @@ def write_course(folder: Path, label: str, result: Result) -> None:
             for one in result.decisions
         ],
         [codec.dumps(moment) for moment in result.course],
-        [codec.dumps(record) for record in _records(label, result)],
+        [codec.dumps(record) for record in records(label, result)],
     )
     for kind, lines in zip(OF_FIRST_SEED, texts, strict=True):
         path = folder / kind / f"{label}-{result.seed}.jsonl"

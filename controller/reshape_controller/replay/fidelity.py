@@ -10,6 +10,12 @@ from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.metrics import JobResult
 from reshape_sidecar.device_truth import LATE_STEPS_RATIO_MAX
 
+PHASES = (
+    *("queued", "initializing", "initialized", "starting", "training", "saving", "stopping"),
+    *("ending", "halted"),
+)
+"""Phases of a job in the timeline, in the order of its life."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobError:
@@ -24,6 +30,16 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseError:
+    """Mean seconds of a job in a phase of the timeline; the error is replay less live."""
+
+    phase: str
+    live_s: float
+    replay_s: float
+    error_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunError:
     """A live run beside the replay. ``late_steps_ratio``: late steps over all paced steps."""
 
@@ -33,6 +49,7 @@ class RunError:
     mean_jct_error_ratio: float
     late_steps_ratio: float
     jobs: tuple[JobError, ...]
+    phases: tuple[PhaseError, ...]
 
     @property
     def valid(self) -> bool:
@@ -64,8 +81,39 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
+def phase_errors(
+    replayed: Mapping[str, float], live: Mapping[str, float]
+) -> tuple[PhaseError, ...]:
+    """Compare the mean seconds of a job by phase, in the order of a job's life."""
+    found = []
+    for phase in PHASES:
+        if phase in replayed or phase in live:
+            ours_s, live_s = replayed.get(phase, 0.0), live.get(phase, 0.0)
+            found.append(PhaseError(phase, live_s, ours_s, ours_s - live_s))
+    return tuple(found)
+
+
+def median_phases(runs: Sequence[RunError]) -> list[PhaseError]:
+    """Return the median of each phase over several runs of the same replay."""
+    replayed: dict[str, float] = {}
+    live: dict[str, list[float]] = {}
+    for run in runs:
+        for one in run.phases:
+            replayed[one.phase] = one.replay_s
+            live.setdefault(one.phase, []).append(one.live_s)
+    # A run without a phase has no second of it.
+    middle = {
+        phase: median([*seconds, *[0.0] * (len(runs) - len(seconds))])
+        for phase, seconds in live.items()
+    }
+    return list(phase_errors(replayed, middle))
+
+
 def run_error(
-    replayed: Sequence[JobResult], live: Sequence[JobResult], late_steps_ratio: float
+    replayed: Sequence[JobResult],
+    live: Sequence[JobResult],
+    late_steps_ratio: float,
+    phases: tuple[PhaseError, ...] = (),
 ) -> RunError:
     """Compare job by job. Raises ReplayError if the jobs are not the same."""
     ours, theirs = _by_name(replayed), _by_name(live)
@@ -81,6 +129,7 @@ def run_error(
         fmean(job.replay_jct_s for job in jobs) / live_jct_s - 1.0,
         late_steps_ratio,
         jobs,
+        phases,
     )
 
 

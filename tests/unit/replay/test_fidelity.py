@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from reshape_controller.cli.replays import phases
 from reshape_controller.core.model import JobId, Length, LengthUnit
-from reshape_controller.replay.fidelity import run_error, spread
+from reshape_controller.http.timeline import JobLane, Span, Timeline
+from reshape_controller.replay.fidelity import (
+    PhaseError,
+    median_phases,
+    phase_errors,
+    run_error,
+    spread,
+)
 from reshape_controller.replay.inputs import ReplayError, Workload
 from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.shell import Scene
@@ -75,6 +83,35 @@ def test_an_error_is_replay_over_live() -> None:
     assert found.mean_jct_error_ratio == pytest.approx(245.0 / 250.0 - 1.0)
     assert found.valid
     assert not replace(found, late_steps_ratio=0.06).valid
+
+
+def test_phases_come_in_the_order_of_a_jobs_life_and_one_that_a_run_lacks_has_no_second() -> None:
+    first = phase_errors({"training": 90.0, "queued": 5.0}, {"queued": 4.0, "training": 100.0})
+    assert first == (
+        PhaseError("queued", 4.0, 5.0, 1.0),
+        PhaseError("training", 100.0, 90.0, -10.0),
+    )
+    second = phase_errors({"training": 90.0, "queued": 5.0}, {"saving": 3.0, "training": 94.0})
+    assert [one.phase for one in second] == ["queued", "training", "saving"]
+    live = [row("a", 0.0, 100.0)]
+    runs = [run_error(live, live, 0.0, each) for each in (first, second, first)]
+    assert median_phases(runs) == [*first, PhaseError("saving", 0.0, 0.0, 0.0)]
+
+
+def test_a_phase_lasts_until_the_job_is_completed() -> None:
+    spans = (Span("queued", 0.0, 4.0), Span("training", 4.0, 90.0), Span("ending", 90.0))
+    lane = JobLane("a", "a", "completed", 0.0, 95.0, 0, spans)
+    found = phases.seconds_by_phase(Timeline(9, 0.0, 300.0, (), (lane, lane)))
+    assert found == {"queued": 4.0, "training": 86.0, "ending": 5.0}
+
+
+def test_the_phases_of_a_replay_add_up_to_the_mean_completion_time() -> None:
+    jobs = [job("a", 0.0, 5000), job("b", 40.0, 3000), job("c", 90.0, 3000)]
+    result = run(scene(jobs, cluster="4xV100"), "paper", keep=True)
+    assert result.reshapes
+    found = phases.of_replay(result)
+    assert {"initializing", "starting", "training", "saving"} <= found.keys()
+    assert sum(found.values()) == pytest.approx(result.metrics.mean_jct_s, rel=1e-6)
 
 
 def test_other_jobs_are_not_compared() -> None:

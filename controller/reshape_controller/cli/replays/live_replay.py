@@ -19,17 +19,24 @@ from rich.text import Text
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.profiles.costs import program_name
-from reshape_controller.cli.replays import live_inputs, live_run
+from reshape_controller.cli.replays import live_inputs, live_run, phases
 from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.cli.replays.inputs import replay_failed
 from reshape_controller.cli.replays.live_inputs import TimeScale
 from reshape_controller.cli.replays.runs import progress
 from reshape_controller.http.json_text import to_json
-from reshape_controller.replay.fidelity import RunError, Spread, run_error, spread
+from reshape_controller.replay.fidelity import (
+    PhaseError,
+    RunError,
+    Spread,
+    median_phases,
+    phase_errors,
+    run_error,
+    spread,
+)
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.setup import Contender, Setup
-from reshape_controller.replay.shell import replay
+from reshape_controller.replay.shell import Result, replay
 
 LATE_REMEDY = (
     "more than 5 % of the steps were late: the machine was too busy, and these results are not "
@@ -61,6 +68,7 @@ class LiveReplayReport:
     mean_jct_error_ratio: Spread
     job_error_ratio: Spread
     worst_job_error_ratio: Spread
+    phases: list[PhaseError]
     runs: list[RunError]
 
 
@@ -80,9 +88,9 @@ def show(
     load = os.getloadavg()[0]
     try:
         frozen = live_inputs.freeze(folder / "inputs", setup.scene(seed), pace, record)
-        foretold = replay(frozen.scene, chosen.policy, chosen.mechanism, seed=seed)
+        foretold = replay(frozen.scene, chosen.policy, chosen.mechanism, seed=seed, keep=True)
         (folder / "replay.json").write_text(to_json(foretold.jobs, indent=2) + "\n", "utf-8")
-        runs = _runs(frozen, chosen, seed, folder, foretold.jobs, repeats)
+        runs = _runs(frozen, chosen, seed, folder, foretold, repeats)
     except ReplayError as error:
         raise replay_failed(error) from None
     except OSError as error:
@@ -105,6 +113,7 @@ def show(
         mean_jct_error_ratio=spread([run.mean_jct_error_ratio for run in runs]),
         job_error_ratio=spread([run.job_error_ratio for run in runs]),
         worst_job_error_ratio=spread([run.worst_job_error_ratio for run in runs]),
+        phases=median_phases(runs),
         runs=runs,
     )
     (folder / "report.json").write_text(to_json(found, indent=2) + "\n", "utf-8")
@@ -119,18 +128,20 @@ def _runs(
     chosen: Contender,
     seed: int,
     folder: Path,
-    foretold: tuple[JobResult, ...],
+    foretold: Result,
     repeats: int,
 ) -> list[RunError]:
-    expected_s = max(row.finished_s for row in foretold)
+    expected_s = max(row.finished_s for row in foretold.jobs)
+    replayed = phases.of_replay(foretold)
     found = []
     with progress() as bar:
         for number in range(1, repeats + 1):
-            task = bar.add_task(f"live run {number} of {repeats}", total=len(foretold))
+            task = bar.add_task(f"live run {number} of {repeats}", total=len(foretold.jobs))
             done = partial(_done, bar, task)
             place = folder / f"run-{number}"
             one = live_run.run(frozen, chosen, seed, place, expected_s, done)
-            found.append(run_error(foretold, one.rows, one.late_steps_ratio))
+            by_phase = phase_errors(replayed, one.phases)
+            found.append(run_error(foretold.jobs, one.rows, one.late_steps_ratio, by_phase))
     return found
 
 
@@ -164,13 +175,20 @@ def _table(found: LiveReplayReport) -> RenderableType:
             _percent(job.error_ratio, sign=True),
             f"{job.live_reshapes} / {job.replay_reshapes}",
         )
+    phase_columns = ("LIVE", "REPLAY", "REPLAY LESS LIVE")
+    by_phase = grid("PHASE", *phase_columns, right=phase_columns)
+    for phase in found.phases:
+        seconds = (f"{phase.live_s:.1f} s", f"{phase.replay_s:.1f} s", f"{phase.error_s:+.1f} s")
+        by_phase.add_row(phase.phase, *seconds)
     spread_text = (
         f"makespan off by {_of(found.makespan_error_ratio, sign=True)}, "
         f"a job by {_of(found.job_error_ratio)} in the mean of a run"
     )
     return Group(
         *(Text(head, style="bold"), runs, Text("")),
-        *(Text("jobs of run 1, submission to completion:"), jobs, Text(""), Text(spread_text)),
+        *(Text("jobs of run 1, submission to completion:"), jobs, Text("")),
+        *(Text("a job in the mean, by phase (live: median of the runs):"), by_phase, Text("")),
+        Text(spread_text),
     )
 
 

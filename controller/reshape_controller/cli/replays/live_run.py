@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.replays import phases
 from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, FrozenInputs, fields_of
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.core.events import SideCarReported
@@ -34,10 +35,12 @@ LATER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """The result of a run. ``late_steps_ratio``: late steps over all steps."""
+    """The result of a run. ``late_steps_ratio``: late steps over all steps; ``phases``: mean
+    seconds of a job in each."""
 
     rows: tuple[JobResult, ...]
     late_steps_ratio: float
+    phases: Mapping[str, float]
 
 
 def run(
@@ -60,10 +63,12 @@ def run(
     with own_daemon(folder, words) as client:
         _submit_all(client, frozen)
         views = _until_ended(client, len(frozen.scene.workload.jobs), limit_s, done)
-    late = asyncio.run(_late_steps(folder / "home" / "store.sqlite"))
+    store = folder / "home" / "store.sqlite"
+    late = asyncio.run(_late_steps(store))
     first_s = min(view.submitted_at_s for view in views)
     rows = tuple(_row(view, first_s) for view in views)
-    return LiveRun(rows, late / max(1, sum(row.steps for row in rows)))
+    late_steps_ratio = late / max(1, sum(row.steps for row in rows))
+    return LiveRun(rows, late_steps_ratio, asyncio.run(phases.of_store(store)))
 
 
 def _submit_all(client: Client, frozen: FrozenInputs) -> None:
