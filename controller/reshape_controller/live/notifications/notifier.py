@@ -2,8 +2,8 @@
 
 Does: reads the history after a target's cursor, sends each message until the receiver takes or
 refuses it, and then moves the cursor, which is in the store. A controller that another has replaced
-sends nothing more. Each target has a task of its own, so
-no receiver delays another or the loop. State: the waits that were sent; the cursors.
+sends nothing more. Each target has a task of its own, so no receiver delays another or the loop.
+State: the waits that were sent; the cursors.
 """
 
 from __future__ import annotations
@@ -189,8 +189,5 @@ class Notifier:
 
 
 async def run_all(notifiers: Iterable[Notifier]) -> None:
-    """Run the notifiers until cancelled; without one, wait."""
-    async with asyncio.TaskGroup() as group:
-        for notifier in notifiers:
-            group.create_task(notifier.run())
-        await asyncio.Event().wait()
+    """Run the notifiers until cancelled; without one, wait. Raises Fenced, not a group with it."""
+    await asyncio.gather(asyncio.Event().wait(), *(notifier.run() for notifier in notifiers))
