@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from reshape_controller.access.identity import Role
 from reshape_controller.access.rights import lists_all
@@ -51,20 +51,21 @@ class JobHandler(Handler):
         not_larger = control.why_not_larger(row.id) or None
         return replace(view, not_larger=not_larger, **vars(control.expectation(row.id)))
 
-    async def overtaking(self, job: Job, ahead: Sequence[Job]) -> Overtaking | None:
+    async def overtaking(self, job: Job, ahead: Iterable[tuple[float, Job]]) -> Overtaking | None:
         """The newest start of a later job while this one of the author waits, as the author may
         see it. ``ahead``: of ``goes_ahead``. Raises StoreError."""
         if job.hand_over is not None or not self.owns_jobs_of(job.spec.user):
             return None
-        other = newest_ahead(job, ahead)
-        if other is None or other.runs_since_s is None:
+        found = newest_ahead(job, ahead)
+        if found is None:
             return None
+        at_s, other = found
         reason = ""
         if self.owns_jobs_of(other.spec.user):
-            reason = await self.context.start_reasons.of(self.context.control.store, other)
+            reason = await self.context.start_reasons.of(self.context.control.store, other.id, at_s)
         elif not lists_all(self.identity, self.context.identities.users_see_all):
             return None
-        return Overtaking(other.id, other.spec.name, other.runs_since_s, reason)
+        return Overtaking(other.id, other.spec.name, at_s, reason)
 
     @property
     def looks(self) -> bool:

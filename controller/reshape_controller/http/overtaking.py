@@ -18,27 +18,30 @@ DECISIONS_MAX = 100
 """Newest decisions about a job among which that of its start is looked for."""
 
 
-def goes_ahead(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Return those of some jobs that hold GPUs or are about to, and whose start is known."""
-    return tuple(
-        job
+def goes_ahead(jobs: Iterable[Job]) -> list[tuple[float, Job]]:
+    """Return those of some jobs that hold GPUs or are about to, with the time of their start, the
+    newest start first. A job whose start is not known is left out."""
+    found = [
+        (job.runs_since_s, job)
         for job in jobs
         if job.runs_since_s is not None and (job.gpus or job.hand_over is not None)
-    )
+    ]
+    found.sort(key=lambda pair: (pair[0], pair[1].place), reverse=True)
+    return found
 
 
-def newest_ahead(waiting: Job, ahead: Iterable[Job]) -> Job | None:
-    """Return the job that started last of those that have a later place than ``waiting`` and
-    started while it waited; None without one. ``ahead``: of ``goes_ahead``."""
+def newest_ahead(waiting: Job, ahead: Iterable[tuple[float, Job]]) -> tuple[float, Job] | None:
+    """Return the newest start of a job that has a later place than ``waiting`` and started while
+    it waited; None without one. ``ahead``: of ``goes_ahead``."""
     since_s = waiting.submitted_at_s
     if waiting.preempted_at_s is not None:
         since_s = waiting.preempted_at_s
-    later = [
-        ((job.runs_since_s, job.place), job)
-        for job in ahead
-        if job.place > waiting.place and job.runs_since_s is not None and job.runs_since_s > since_s
-    ]
-    return max(later, key=lambda pair: pair[0])[1] if later else None
+    for at_s, job in ahead:
+        if at_s <= since_s:
+            return None
+        if job.place > waiting.place:
+            return at_s, job
+    return None
 
 
 @dataclass(slots=True)
@@ -47,16 +50,13 @@ class StartReasons:
 
     _texts: dict[tuple[JobId, float], str] = field(default_factory=dict)
 
-    async def of(self, store: Store, job: Job) -> str:
-        """Return the text of the decision that started a job; empty if none is stored. Raises
-        StoreError."""
-        at_s = job.runs_since_s
-        if at_s is None:
-            return ""
-        known = self._texts.get((job.id, at_s))
+    async def of(self, store: Store, job: JobId, at_s: float) -> str:
+        """Return the text of the decision that started a job at a time; empty if none is stored.
+        Raises StoreError."""
+        known = self._texts.get((job, at_s))
         if known is None:
-            known = _text_of(await store.decisions(job.id, limit=DECISIONS_MAX), job.id, at_s)
-            self._texts[job.id, at_s] = known
+            known = _text_of(await store.decisions(job, limit=DECISIONS_MAX), job, at_s)
+            self._texts[job, at_s] = known
             if len(self._texts) > STARTS_MAX:
                 del self._texts[next(iter(self._texts))]
         return known
