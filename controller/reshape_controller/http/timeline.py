@@ -354,6 +354,9 @@ _JOB_PHASES = {
     Stage.STOPPING: "stopping",
     Stage.ENDING: "ending",
 }
+_HALTED = "halted"
+SPAN_PHASES = (*_JOB_PHASES.values(), _HALTED)
+"""Phases of a job's spans, in the order of its life."""
 
 
 def _gpu_span(gpu: Gpu, state: State, at_s: float) -> Span | None:
@@ -369,7 +372,7 @@ def _gpu_span(gpu: Gpu, state: State, at_s: float) -> Span | None:
 def _job_span(job: Job, at_s: float, live: bool) -> Span | None:
     if not live:
         return None
-    phase = "halted" if job.state is JobState.HALTED else _JOB_PHASES[job.stage]
+    phase = _HALTED if job.state is JobState.HALTED else _JOB_PHASES[job.stage]
     return Span(phase, at_s, None, job.id, len(job.gpus))
 
 

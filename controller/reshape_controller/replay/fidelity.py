@@ -10,12 +10,6 @@ from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.metrics import JobResult
 from reshape_sidecar.device_truth import LATE_STEPS_RATIO_MAX
 
-PHASES = (
-    *("queued", "initializing", "initialized", "starting", "training", "saving", "stopping"),
-    *("ending", "halted"),
-)
-"""Phases of a job in the timeline, in the order of its life."""
-
 
 @dataclass(frozen=True, slots=True)
 class JobError:
@@ -82,18 +76,18 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def phase_errors(
-    replayed: Mapping[str, float], live: Mapping[str, float]
+    order: Sequence[str], replayed: Mapping[str, float], live: Mapping[str, float]
 ) -> tuple[PhaseError, ...]:
-    """Compare the mean seconds of a job by phase, in the order of a job's life."""
+    """Compare the mean seconds of a job by phase. ``order``: all phases, as a job goes on."""
     found = []
-    for phase in PHASES:
+    for phase in order:
         if phase in replayed or phase in live:
             ours_s, live_s = replayed.get(phase, 0.0), live.get(phase, 0.0)
             found.append(PhaseError(phase, live_s, ours_s, ours_s - live_s))
     return tuple(found)
 
 
-def median_phases(runs: Sequence[RunError]) -> list[PhaseError]:
+def median_phases(order: Sequence[str], runs: Sequence[RunError]) -> list[PhaseError]:
     """Return the median of each phase over several runs of the same replay."""
     replayed: dict[str, float] = {}
     live: dict[str, list[float]] = {}
@@ -106,7 +100,7 @@ def median_phases(runs: Sequence[RunError]) -> list[PhaseError]:
         phase: median([*seconds, *[0.0] * (len(runs) - len(seconds))])
         for phase, seconds in live.items()
     }
-    return list(phase_errors(replayed, middle))
+    return list(phase_errors(order, replayed, middle))
 
 
 def run_error(

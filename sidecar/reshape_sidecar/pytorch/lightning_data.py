@@ -164,9 +164,8 @@ class Loaders:
         forks_workers = workers and forks(loader)
         if workers and not forks_workers:
             self.reasons.append("loader workers are not forked, and draw by their own numbers")
-        seeds = forks_workers and not isinstance(
-            loader.dataset, TensorDataset
-        )  # that draws nothing
+        draws = not isinstance(loader.dataset, TensorDataset)
+        seeds = forks_workers and draws
         own = Batches(batches, self._epoch, marks=seeds)
         own.skip = self._skip
         own.order = self._orders[number] if number < len(self._orders) else None

@@ -8,7 +8,7 @@ import pytest
 
 from reshape_controller.cli.replays import phases
 from reshape_controller.core.model import JobId, Length, LengthUnit
-from reshape_controller.http.timeline import JobLane, Span, Timeline
+from reshape_controller.http.timeline import SPAN_PHASES, JobLane, Span, Timeline
 from reshape_controller.replay.fidelity import (
     PhaseError,
     median_phases,
@@ -86,16 +86,20 @@ def test_an_error_is_replay_over_live() -> None:
 
 
 def test_phases_come_in_the_order_of_a_jobs_life_and_one_that_a_run_lacks_has_no_second() -> None:
-    first = phase_errors({"training": 90.0, "queued": 5.0}, {"queued": 4.0, "training": 100.0})
+    first = phase_errors(
+        SPAN_PHASES, {"training": 90.0, "queued": 5.0}, {"queued": 4.0, "training": 100.0}
+    )
     assert first == (
         PhaseError("queued", 4.0, 5.0, 1.0),
         PhaseError("training", 100.0, 90.0, -10.0),
     )
-    second = phase_errors({"training": 90.0, "queued": 5.0}, {"saving": 3.0, "training": 94.0})
+    second = phase_errors(
+        SPAN_PHASES, {"training": 90.0, "queued": 5.0}, {"saving": 3.0, "training": 94.0}
+    )
     assert [one.phase for one in second] == ["queued", "training", "saving"]
     live = [row("a", 0.0, 100.0)]
     runs = [run_error(live, live, 0.0, each) for each in (first, second, first)]
-    assert median_phases(runs) == [*first, PhaseError("saving", 0.0, 0.0, 0.0)]
+    assert median_phases(SPAN_PHASES, runs) == [*first, PhaseError("saving", 0.0, 0.0, 0.0)]
 
 
 def test_a_phase_lasts_until_the_job_is_completed() -> None:

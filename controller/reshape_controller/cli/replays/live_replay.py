@@ -25,6 +25,7 @@ from reshape_controller.cli.replays.inputs import replay_failed
 from reshape_controller.cli.replays.live_inputs import TimeScale
 from reshape_controller.cli.replays.runs import progress
 from reshape_controller.http.json_text import to_json
+from reshape_controller.http.timeline import SPAN_PHASES
 from reshape_controller.replay.fidelity import (
     PhaseError,
     RunError,
@@ -113,7 +114,7 @@ def show(
         mean_jct_error_ratio=spread([run.mean_jct_error_ratio for run in runs]),
         job_error_ratio=spread([run.job_error_ratio for run in runs]),
         worst_job_error_ratio=spread([run.worst_job_error_ratio for run in runs]),
-        phases=median_phases(runs),
+        phases=median_phases(SPAN_PHASES, runs),
         runs=runs,
     )
     (folder / "report.json").write_text(to_json(found, indent=2) + "\n", "utf-8")
@@ -140,7 +141,7 @@ def _runs(
             done = partial(_done, bar, task)
             place = folder / f"run-{number}"
             one = live_run.run(frozen, chosen, seed, place, expected_s, done)
-            by_phase = phase_errors(replayed, one.phases)
+            by_phase = phase_errors(SPAN_PHASES, replayed, one.phases)
             found.append(run_error(foretold.jobs, one.rows, one.late_steps_ratio, by_phase))
     return found
 
