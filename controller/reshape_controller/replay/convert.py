@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_controller.records.limits import PRIORITY_MAX, STEPS_MAX
+from reshape_controller.records.limits import GLOBAL_BATCH_MAX, PRIORITY_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
 from reshape_controller.replay.trace_cells import (
     BadCell,
+    gpus_of,
     is_missing,
     number_of,
     sizes_of,
@@ -230,7 +231,7 @@ class _Converter:
         if self.columns.iterations is None:
             seconds = self._duration_s(duration, start, end, submit_s)
         else:
-            length = self._number(iterations, "iterations") * self._batches(kind, batch)
+            length = self._iterations(iterations) * self._batches(kind, batch)
             seconds = length * self._seconds_per_step(kind, on, amount.number)
         gpu_s = amount.gpus * seconds if seconds > 0.0 else 0.0
         unfit = amount.unfit if seconds > 0.0 else "without a length"
@@ -263,7 +264,8 @@ class _Converter:
 
     def _amount(self, gpus: str, milli: str) -> _Amount:
         """Return what the cells of GPUs amount to. Raises BadCell."""
-        gpu_count, share, choices = self._number(gpus, "gpus"), self._share(milli), self.choices
+        gpu_count, share = gpus_of(gpus, self.columns.gpus), self._share(milli)
+        choices = self.choices
         number, largest, notes, unfit = math.ceil(gpu_count), choices.largest, [], ""
         if gpu_count != number or share != 1.0:
             if choices.parts is Parts.LEAVE_OUT:
@@ -274,7 +276,7 @@ class _Converter:
             notes.append(f"more than {largest} GPUs: {largest}, for the same GPU time")
             if not choices.cap:
                 unfit = unfit or f"with more than {largest} GPUs (a job lives on one host)"
-        held = gpu_count * share if gpu_count > 0.0 else 0.0
+        held = gpu_count * share
         work_gpus = float(number) if choices.parts is Parts.ROUND else held
         found = _Amount(held, number, min(number, largest), work_gpus, tuple(notes), unfit)
         self.amounts[gpus, milli] = found
@@ -353,13 +355,20 @@ class _Converter:
             raise BadCell(f"{backwards}: {BACKWARDS}; correct it, or give --default-duration")
         return seconds
 
+    def _iterations(self, text: str) -> float:
+        value = self._number(text, "iterations")
+        if not 0.0 <= value <= STEPS_MAX:
+            what = f"{self.columns.iterations} is {text!r}, and must be a number"
+            raise BadCell(f"{what} from 0 to {STEPS_MAX:g}")
+        return value
+
     def _batches(self, kind: str, batch: str) -> float:
         if self.columns.batch is None:
             return 1.0
         samples = self._number(batch, "batch")
-        if samples <= 0.0 or samples != int(samples):
-            what = f"{self.columns.batch} is {batch!r}"
-            raise BadCell(f"{what}, and must be a whole number of samples")
+        if not 1.0 <= samples <= GLOBAL_BATCH_MAX or samples != int(samples):
+            what = f"{self.columns.batch} is {batch!r}, and must be a whole number of samples"
+            raise BadCell(f"{what} from 1 to {GLOBAL_BATCH_MAX}")
         return self.book.batches(kind, int(samples))
 
     def _kind(self, model: str, key: str) -> str:

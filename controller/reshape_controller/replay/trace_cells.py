@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from reshape_controller.records.limits import GPUS_MAX, SIZES_MAX
 from reshape_controller.replay.inputs import SECONDS_MAX
 
-MISSING = ("", "nan", "null", "none")
+MISSING = ("", "nan", "-nan", "null", "none")
 """Spellings of a missing value in traces, in lower case."""
+GPU_COUNT_MAX = 1e6
+"""Largest number of GPUs of a row. A number beyond it is taken for a mistake."""
 _RANGE = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
 
 
@@ -38,6 +40,15 @@ def number_of(text: str, column: str) -> float:
         return 0.0
     if not -math.inf < value < math.inf:
         raise BadCell(f"{column} is {text!r}, and must be a number")
+    return value
+
+
+def gpus_of(text: str, column: str) -> float:
+    """Return the number of GPUs in a cell of ``column``; 0 if it is missing. Raises BadCell."""
+    value = number_of(text, column)
+    if not 0.0 <= value <= GPU_COUNT_MAX:
+        what = f"{column} is {text!r}, and must be a number of GPUs"
+        raise BadCell(f"{what} from 0 to {GPU_COUNT_MAX:.0f}")
     return value
 
 
