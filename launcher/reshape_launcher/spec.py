@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ __all__ = [
     "DeviceMode",
     "Hold",
     "HostSeen",
+    "HostShare",
     "HostSource",
     "LaunchError",
     "LaunchSpec",
@@ -40,6 +41,16 @@ SIMULATED_PREFIX = "sim-"
 SIMULATED_TYPE = "simulated"
 """Type of simulated GPUs, unless the operator names one."""
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class HostShare:
+    """The workers of an attempt on one of its hosts, which have consecutive numbers."""
+
+    host: str
+    workers: int
+    devices: tuple[str, ...] = ()
+    """All devices that their containers may ever get on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,32 @@ class LaunchSpec(AttemptSpec):
     save_s: float = 120.0
     uid: int | None = None
     """User that a local job runs as; None: that of the launcher."""
+    shares: tuple[HostShare, ...] = ()
+    """The workers by host, in their order, if they are on several (a gang). Empty: all are on
+    ``host``, which is the first worker's host in any case."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of the attempt, each once."""
+        return tuple([share.host for share in self.shares]) or (self.host,)
+
+    def workers_on(self, host: str) -> tuple[int, ...]:
+        """Return the numbers of the workers on a host, which is one of ``hosts``."""
+        if not self.shares:
+            return tuple(range(self.workers))
+        first = 0
+        for share in self.shares:
+            if share.host == host:
+                return tuple(range(first, first + share.workers))
+            first += share.workers
+        return ()
+
+    def for_worker(self, worker: int) -> LaunchSpec:
+        """Return the spec of one worker, with its host and the devices of that host."""
+        for share in self.shares:
+            if worker in self.workers_on(share.host):
+                return replace(self, worker=worker, host=share.host, host_devices=share.devices)
+        return replace(self, worker=worker)
 
     def sidecar_spec(self, **changes: Any) -> AttemptSpec:
         """Return the SideCar's part with the launcher's changes."""
@@ -68,7 +105,8 @@ class LaunchSpec(AttemptSpec):
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """The status of an attempt. ``running`` follows from pid and start time."""
+    """The status of an attempt; of a gang, that of its containers on one host, which all end if one
+    of them ends. ``running`` follows from pid and start time."""
 
     job: str
     attempt: int
@@ -76,7 +114,7 @@ class ContainerStatus:
     exit_code: int | None = None
     reason: str = ""
     host: str | None = None
-    """Its host; None: the only host of this launcher, or not known yet."""
+    """Its host; None: the only host of this launcher, or not known yet. Always set for a gang."""
     lasting: bool = False
     """True if it never started, and another attempt would not start either."""
     suspended: str = ""

@@ -8,5 +8,6 @@ from __future__ import annotations
 
 TAGS = {
     "GroupFile": "local.groups:GroupFile",
+    "HostShare": "spec:HostShare",
     "LaunchSpec": "spec:LaunchSpec",
 }
