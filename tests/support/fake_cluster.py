@@ -47,6 +47,8 @@ class FakeCluster:
     runs: bool = True
     """Whether the node has the pod's container running, whatever its status says."""
     answer: str = '{"pids": []}'
+    answers: dict[str, str] = field(default_factory=dict)
+    """By pod, the answer of one that has another."""
     warnings: dict[str, str] = field(default_factory=dict)
     """By kind of object, the newest event."""
 
@@ -66,7 +68,8 @@ class FakeCluster:
         attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
         pods = manifest["spec"]["parallelism"]
         made = JobInfo(name, job, attempt, suspended=True, pods=pods, queue=self.queue)
-        made = replace(made, started_at_s=0.0)
+        host = manifest["metadata"]["annotations"].get(naming.HOST, "")
+        made = replace(made, started_at_s=0.0, host=host)
         made = self.seen_jobs.setdefault(name, made)
         return CreatedJob(f"uid-{name}", made.released, made.queue)
 
@@ -91,7 +94,8 @@ class FakeCluster:
             job = replace(job, released=True)
         if changes["spec"].get("suspend") is False and job.suspended:
             job = replace(job, suspended=False)
-            self.seen_pods[f"{name}-x"] = PodInfo(f"{name}-x", name, "node1")
+            pod = PodInfo(f"{name}-x", name, job.host or "node1", host=job.host)
+            self.seen_pods[pod.name] = pod
         if "activeDeadlineSeconds" in changes["spec"]:
             said = changes["metadata"]["annotations"]
             lasting = naming.LASTING in said
@@ -146,7 +150,7 @@ class FakeCluster:
         self._called("run_in", " ".join((pod, *command)))
         if not self.runs:
             raise NotRunning(pod, 500, "container not found")
-        return self.answer
+        return self.answers.get(pod, self.answer)
 
     def be(self, name: str, **changes: Any) -> None:
         """Let the Job's pod be so."""

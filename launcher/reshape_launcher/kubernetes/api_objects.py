@@ -47,6 +47,7 @@ def job_of(found: Any) -> JobInfo | None:
         started_at_s=_start_s(found.status),
         has_ended_pod=bool(found.status and (found.status.failed or found.status.succeeded)),
         pods=found.spec.parallelism or 1,
+        host=annotations.get(naming.HOST, ""),
     )
 
 
@@ -100,6 +101,7 @@ def pod_of(found: Any) -> PodInfo:
             for volume in found.spec.volumes or ()
             if volume.persistent_volume_claim is not None
         ),
+        host=(meta.annotations or {}).get(naming.HOST, ""),
     )
 
 

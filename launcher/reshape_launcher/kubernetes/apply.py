@@ -3,8 +3,9 @@
 Does: create the SideCar's archive, then the Job (suspended), then its Secret (owned by the Job) and
 for several workers a Service, and at last unsuspend the Job. In this order nothing is left half
 done, and each object may exist already. A Job that a queueing system admits stays suspended, and so
-does a Job that another controller has suspended since its launch. The playbook gets the same
-objects as files in a folder and calls ``apply_from``. No function here waits for a pod.
+does a Job that another controller has suspended since its launch. A gang has a Job and a Secret
+for each of its hosts. The playbook gets the same objects as files in a folder and calls
+``apply_from``. No function here waits for a pod.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 from reshape_launcher import ansible
-from reshape_launcher.kubernetes import manifests
+from reshape_launcher.kubernetes import manifests, naming
 from reshape_launcher.kubernetes.images import CODE_IN_IMAGE, Build
-from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, Manifest
-from reshape_launcher.spec import ClusterAway, LaunchError
+from reshape_launcher.kubernetes.values import (
+    UNPROCESSABLE,
+    ClusterApi,
+    CreatedJob,
+    KubernetesError,
+    Manifest,
+)
+from reshape_launcher.spec import ClusterAway, LaunchError, RecordRefused
 
 OBJECTS_FILE = "objects.json"
 TARGET_FILE = "target.json"
@@ -38,13 +45,20 @@ PLAYBOOKS_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class AttemptObjects:
-    """All objects of an attempt. The Secret gets its owner once the Job exists."""
+    """All objects of an attempt. A Secret gets its owner once the Job exists."""
 
     config_map: Manifest
     job: Manifest
     secret: Manifest
     service: Manifest | None = None
     """None for a single worker."""
+    others: Sequence[Sequence[Manifest]] = ()
+    """The Job and the Secret of each further host of a gang."""
+
+    @property
+    def by_host(self) -> tuple[tuple[Manifest, Manifest], ...]:
+        """Return the Job and the Secret of each host."""
+        return ((self.job, self.secret), *((job, secret) for job, secret in self.others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +80,44 @@ class Applier(Protocol):
 
 
 def apply(cluster: ClusterApi, objects: AttemptObjects) -> None:
-    """Create the objects that do not exist yet. Raises KubernetesError; a repeat continues."""
+    """Create the objects that do not exist yet. Raises KubernetesError; a repeat continues.
+
+    No Job of a gang is released before the objects of all its hosts exist.
+    """
     cluster.create_config_map(objects.config_map)
-    job = cluster.create_job(objects.job)
-    cluster.create_secret(manifests.owned(objects.secret, objects.job, job.uid))
-    if objects.service is not None:
-        cluster.create_service(manifests.owned(objects.service, objects.job, job.uid))
-    if not job.released:
-        release = manifests.release(admitted_by=job.queue)
-        cluster.patch_job(objects.job["metadata"]["name"], release)
+    made = [(job, cluster.create_job(job)) for job, _ in objects.by_host]
+    _refuse_admission(cluster, made)
+    service = objects.service
+    for (job, created), (_, secret) in zip(made, objects.by_host, strict=True):
+        cluster.create_secret(manifests.owned(secret, job, created.uid))
+        service = service and manifests.owned(service, job, created.uid)
+    if service is not None:
+        cluster.create_service(service)
+    for job, created in made:
+        if not created.released:
+            release = manifests.release(admitted_by=created.queue)
+            cluster.patch_job(job["metadata"]["name"], release)
+
+
+def _refuse_admission(cluster: ClusterApi, made: list[tuple[Manifest, CreatedJob]]) -> None:
+    """Raise KubernetesError if a queueing system admits each Job of a gang for itself.
+
+    Then nothing of the gang stays: half a gang that is admitted would hold what it cannot use.
+    """
+    queue = next((created.queue for _, created in made if created.queue), "")
+    if len(made) == 1 or not queue:
+        return
+    for job, _ in made:
+        cluster.delete_job(job["metadata"]["name"])
+    refused = gang_in_queue(queue)
+    raise KubernetesError(refused.field, UNPROCESSABLE, f"{refused.what}; {refused.remedy}")
+
+
+def gang_in_queue(queue: str) -> RecordRefused:
+    """Return why no gang is launched under a queueing system."""
+    what = f"the queue {queue} admits each Job by itself, and a gang has a Job for each host"
+    remedy = f"submit with `span: never`, or have no label {naming.QUEUE} on the controller's Jobs"
+    return RecordRefused("span", what, remedy)
 
 
 class DirectApplier:

@@ -2,9 +2,10 @@
 
 Does: create an attempt's objects, end them, and list what exists (listing misses nothing, watching
 may). A finished Job stays for a while as the sentinel of its end, as the folder of an attempt does
-on one machine. Never: restart a pod, call an attempt gone while a pod of it may run, or touch the
-objects of another controller. State: only how long pods have been in trouble; all else is in the
-cluster, where a new launcher finds it.
+on one machine. A gang has a Job for each of its hosts.
+Never: restart a pod, call an attempt gone while a pod of it may run, or touch the objects of
+another controller. State: only how long pods have been in trouble; all else is in the cluster,
+where a new launcher finds it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from reshape_launcher.kubernetes import (
     validation,
     volume_affinity,
 )
-from reshape_launcher.kubernetes.apply import Applier, AttemptObjects, DirectApplier
+from reshape_launcher.kubernetes.apply import (
+    Applier,
+    AttemptObjects,
+    DirectApplier,
+    gang_in_queue,
+)
 from reshape_launcher.kubernetes.change_signal import ChangeSignal
 from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, busy_reason
 from reshape_launcher.kubernetes.node_leases import NodeLeases
@@ -75,6 +81,7 @@ READERS_MAX = 4
 WRITERS_MAX = 16
 REMOVED = "removed by the controller"
 T = TypeVar("T")
+P = TypeVar("P", JobInfo, PodInfo)
 
 
 class KubernetesLauncher:
@@ -120,6 +127,11 @@ class KubernetesLauncher:
         """Return a problem for each field of the record that no pod can have."""
         return validation.refusals(spec, self._settings)
 
+    def no_gang(self) -> RecordRefused | None:
+        """Return that a queueing system would admit half a gang, if one admits Jobs here."""
+        queue = dict(self._settings.labels).get(naming.QUEUE, "")
+        return gang_in_queue(queue) if queue else None
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Create those of the attempt's objects that do not exist yet. Raises LaunchError."""
         check_job_id(spec.job)
@@ -129,18 +141,21 @@ class KubernetesLauncher:
         """Return the one node that reaches the job's volume claims, if any. Raises LaunchError."""
         return await self._when_reachable(self._one_host, spec)
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
-        """End the attempt's pod: TERM, ``grace_s``, KILL. Waits until it is gone.
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
+        """End the attempt's pods: TERM, ``grace_s``, KILL. Waits until they are gone.
 
+        ``hosts``: the hosts of a gang on which they end; empty: all.
         Raises LaunchError if it is still there long after (its node may be cut off).
         """
         give_up_s = grace_s + REMOVE_MARGIN_S
         try:
             async with asyncio.timeout(give_up_s):
-                while not await _in_pool(self._writers, self._ended, job, attempt, grace_s):
+                while not await _in_pool(self._writers, self._ended, job, attempt, grace_s, hosts):
                     await asyncio.sleep(REMOVE_POLL_S)
         except TimeoutError:
-            what = f"the pod of attempt {attempt} of {job} still exists after {give_up_s:g} s"
+            what = f"a pod of attempt {attempt} of {job} still exists after {give_up_s:g} s"
             raise LaunchError(f"{what}; check its node", retryable=True) from None
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
@@ -148,13 +163,15 @@ class KubernetesLauncher:
         return await _in_pool(self._readers, self._containers)
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
-        """Check in the container that nothing of ``attempt`` up to ``generation`` is alive.
+        """Check in the pods of ``host`` that nothing of ``attempt`` up to ``generation`` is alive.
 
+        Without a host: in all pods of the attempt.
         Raises OSError while that cannot be found out: ClusterUnseen if no pod can be listed.
         """
-        return await _in_pool(self._readers, self._check_release, job, attempt, generation, devices)
+        look = (job, attempt, generation, devices, host)
+        return await _in_pool(self._readers, self._check_release, *look)
 
     async def hosts(self) -> tuple[HostSeen, ...]:
         """Return the cluster's nodes with the GPUs that are known. Raises OSError."""
@@ -194,8 +211,12 @@ class KubernetesLauncher:
         self._cluster.close()
 
     def end_by_hand(self, attempts: Iterable[tuple[str, int]]) -> str:
-        """Return the command by which a person ends attempts; their training saves."""
-        names = (naming.object_name(self._settings.controller, *each) for each in attempts)
+        """Return the command by which a person ends attempts of the newest look.
+
+        Their training saves.
+        """
+        chosen = set(attempts)
+        names = [job.name for job in self._newest[0] if (job.job, job.attempt) in chosen]
         return f"kubectl -n {self._settings.namespace} delete job {' '.join(names)}"
 
     def log_path(self, job: str, attempt: int) -> str | None:
@@ -237,18 +258,16 @@ class KubernetesLauncher:
     def _launch(self, spec: LaunchSpec, token: str) -> None:
         settings = self._settings
         device_truth = _device_truth(spec)
-        if self._archive is None:
-            self._archive = sidecar_archive.build()
+        archive = self._archive = self._archive or sidecar_archive.build()
         spec, build = images.build_for(spec, settings)
-        mounts = mounts_of(spec, settings)
-        environment = self._devices.environment(spec)
-        runtime = self._devices.runtime_class
-        attempt = pod.Attempt(spec, settings, mounts, self._archive, environment, runtime)
+        firsts = [spec.for_worker(spec.workers_on(host)[0]) for host in spec.hosts]
+        parts = [self._part(first, archive) for first in firsts]
+        made = [(manifests.job(p), manifests.secret(p, token, device_truth)) for p in parts]
         objects = AttemptObjects(
-            manifests.config_map(self._archive, settings),
-            manifests.job(attempt),
-            manifests.secret(attempt, token, device_truth),
-            manifests.service(attempt),
+            manifests.config_map(archive, settings),
+            *made[0],
+            manifests.service(parts[0]),
+            made[1:],
         )
         try:
             self._applier(objects, build)
@@ -260,6 +279,12 @@ class KubernetesLauncher:
         finally:
             if self._changes is not None:
                 self._changes.mark()  # the next look has to know it, also before its watch does
+
+    def _part(self, spec: LaunchSpec, archive: sidecar_archive.Archive) -> pod.Attempt:
+        """Return all that determines the pods on one host, by the spec of its first worker."""
+        mounts = mounts_of(spec, self._settings)
+        environment, runtime = self._devices.environment(spec), self._devices.runtime_class
+        return pod.Attempt(spec, self._settings, mounts, archive, environment, runtime)
 
     # --- what is there
 
@@ -287,10 +312,10 @@ class KubernetesLauncher:
             return self._newest
 
     def _check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str
     ) -> ReleaseCheck:
         try:
-            pods = self._pods(job, attempt)
+            pods = _on(self._pods(job, attempt), (host,) if host else ())
         except KubernetesError as trouble:
             if trouble.away:
                 raise ClusterUnseen(str(trouble)) from trouble
@@ -378,19 +403,18 @@ class KubernetesLauncher:
 
     # --- remove
 
-    def _ended(self, job: str, attempt: int, grace_s: float) -> bool:
-        """Request the end of the Job and its pods; True once none is left."""
+    def _ended(self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...]) -> bool:
+        """Request the end of the Jobs and their pods on the hosts; True once none is left."""
         try:
-            return self._end(job, attempt, grace_s)
+            return self._end(job, attempt, grace_s, hosts)
         except KubernetesError as trouble:
             if trouble.away:
                 return False
             raise LaunchError(str(trouble), retryable=True) from trouble
 
-    def _end(self, job: str, attempt: int, grace_s: float) -> bool:
-        selector = self._selector(job, attempt)
-        (seen,) = self._cluster.jobs(selector) or (None,)
-        pods = self._pods(job, attempt)
+    def _end(self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...]) -> bool:
+        jobs = _on(self._cluster.jobs(self._selector(job, attempt)), hosts)
+        pods = _on(self._pods(job, attempt), hosts)
         wanted_s = max(GRACE_MIN_S, math.ceil(grace_s))
         for found in pods:
             # Pods first: the Job deletes them with a longer grace, and a node does not always
@@ -399,21 +423,27 @@ class KubernetesLauncher:
                 found.deletion_grace_s is None or found.deletion_grace_s > wanted_s
             ):
                 self._cluster.delete_pod(found.name, wanted_s)
-        if seen is not None and seen.over is None:
+        for seen in jobs:
+            if seen.over is not None:
+                continue
             if seen.suspended:
                 self._cluster.delete_job(seen.name)
             elif not seen.reason:
                 self._cluster.patch_job(seen.name, manifests.end(REMOVED))
-        over = seen is None or seen.suspended or seen.over is not None
+        over = all(seen.suspended or seen.over is not None for seen in jobs)
         return over and all(found.over for found in pods)
 
     def _pods(self, job: str, attempt: int) -> tuple[PodInfo, ...]:
         return self._cluster.pods(self._selector(job, attempt))
 
     def _selector(self, job: str, attempt: int) -> str:
-        controller = self._settings.controller
-        key, ours = naming.key_of(controller, job), naming.selector(controller)
-        return f"{ours},{naming.JOB_KEY}={key},{naming.ATTEMPT}={attempt}"
+        labels = naming.attempt_labels(self._settings.controller, job, attempt)
+        return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _on(seen: Iterable[P], hosts: tuple[str, ...]) -> tuple[P, ...]:
+    """Return those on these hosts, and those of no gang; without hosts all."""
+    return tuple(one for one in seen if not hosts or not one.host or one.host in hosts)
 
 
 def _device_truth(spec: LaunchSpec) -> str | None:

@@ -1,5 +1,7 @@
 """The objects of one attempt as data: a Job that never replaces its pod, its Secret, the archive.
 
+A gang has a Job and a Secret for each of its hosts (``pod.Attempt``), and one Service.
+
 Does: convert a launch to the documents for the API server. Pure. Never: put a user's text anywhere
 but into the Secret.
 
@@ -35,13 +37,13 @@ def job(attempt: pod.Attempt) -> Manifest:
             "name": attempt.name,
             "namespace": settings.namespace,
             "labels": {**dict(settings.labels), **labels},
-            "annotations": {**dict(settings.annotations), naming.JOB: spec.job},
+            "annotations": {**dict(settings.annotations), **attempt.annotations},
         },
         "spec": {
             "suspend": True,
             "backoffLimit": 0,
-            "completions": spec.workers,
-            "parallelism": spec.workers,
+            "completions": len(attempt.workers),
+            "parallelism": len(attempt.workers),
             **({"completionMode": "Indexed"} if spec.workers > 1 else {}),
             "podReplacementPolicy": "Failed",
             "ttlSecondsAfterFinished": settings.finished_ttl_s,
@@ -55,7 +57,7 @@ def secret(attempt: pod.Attempt, token: str, device_truth: str | None) -> Manife
     settings = attempt.settings
     files = {
         SPEC_FILE: codec.dumps(_attempt_spec(attempt, device_truth)),
-        **_tokens(attempt.spec.workers, token),
+        **_tokens(attempt, token),
     }
     if device_truth is not None:
         files[TRUTH_FILE] = device_truth
@@ -81,7 +83,10 @@ def service(attempt: pod.Attempt) -> Manifest | None:
     """
     if attempt.spec.workers == 1:
         return None
-    settings = attempt.settings
+    settings, spec = attempt.settings, attempt.spec
+    pods = {naming.JOB_NAME_LABEL: attempt.name}
+    if spec.shares:
+        pods = naming.attempt_labels(settings.controller, spec.job, spec.attempt)
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -93,16 +98,17 @@ def service(attempt: pod.Attempt) -> Manifest | None:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {naming.JOB_NAME_LABEL: attempt.name},
+            "selector": pods,
         },
     }
 
 
 def owned(thing: Manifest, job: Manifest, uid: str) -> Manifest:
-    """Return the Secret or the Service with the Job as its owner, so that both end together."""
+    """Return the Secret or the Service with the Job as a further owner: it ends with the last."""
     name = job["metadata"]["name"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [owner]}}
+    owners = [*thing["metadata"].get("ownerReferences", []), owner]
+    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": owners}}
 
 
 def config_map(archive: Archive, settings: PodSettings) -> Manifest:
@@ -140,11 +146,11 @@ def end(reason: str, *, lasting: bool = False) -> Manifest:
     }
 
 
-def _tokens(workers: int, token: str) -> dict[str, str]:
-    """Return one token file, or one for each of several workers."""
-    if workers == 1:
+def _tokens(attempt: pod.Attempt, token: str) -> dict[str, str]:
+    """Return one token file, or one for each of several workers on this host."""
+    if attempt.spec.workers == 1:
         return {TOKEN_FILE: token}
-    return {f"{TOKEN_FILE}-{number}": worker_token(token, number) for number in range(workers)}
+    return {f"{TOKEN_FILE}-{number}": worker_token(token, number) for number in attempt.workers}
 
 
 def _attempt_spec(attempt: pod.Attempt, device_truth: str | None) -> AttemptSpec:

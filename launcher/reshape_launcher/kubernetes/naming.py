@@ -15,6 +15,8 @@ ATTEMPT = f"{DOMAIN}/attempt"
 PROBE = f"{DOMAIN}/gpu-probe"
 JOB = f"{DOMAIN}/job"
 """Annotation: the job's whole id, which is too long for a label."""
+HOST = f"{DOMAIN}/host"
+"""Annotation: the node of a Job and its pods that are a part of a gang."""
 REASON = f"{DOMAIN}/reason"
 """Annotation: why the controller itself ended the attempt."""
 LASTING = f"{DOMAIN}/lasting"
@@ -55,9 +57,13 @@ def key_of(controller: str, job: str) -> str:
     return hashlib.sha256(f"{controller}/{job}".encode()).hexdigest()[:DIGEST_CHARS]
 
 
-def object_name(controller: str, job: str, attempt: int) -> str:
-    """Return the name of an attempt's Job and Secret: a readable part, then a unique one."""
-    end = f"-{key_of(controller, job)}-{attempt}"
+def object_name(controller: str, job: str, attempt: int, host: int | None = None) -> str:
+    """Return the name of an attempt's Job and Secret: a readable part, then a unique one.
+
+    ``host``: the number of one of a gang's hosts, which has a Job and a Secret of its own.
+    """
+    part = "" if host is None else f"-host{host}"
+    end = f"-{key_of(controller, job)}-{attempt}{part}"
     words = _NOT_IN_NAME.sub("-", job.lower())[: NAME_CHARS_MAX - len(end)].strip("-")
     return f"{words or 'job'}{end}"
 
@@ -109,6 +115,12 @@ def probes(controller: str) -> str:
 def ours(controller: str) -> dict[str, str]:
     """Return the labels of objects that belong to an attempt's Job; ``selector`` matches them."""
     return {MANAGED_BY: PROGRAM, CONTROLLER: controller}
+
+
+def attempt_labels(controller: str, job: str, attempt: int) -> dict[str, str]:
+    """Return the labels by which the Jobs and pods of an attempt are found, on all its hosts."""
+    own = {JOB_KEY: key_of(controller, job), ATTEMPT: str(attempt)}
+    return ours(controller) | own
 
 
 def selector(controller: str) -> str:

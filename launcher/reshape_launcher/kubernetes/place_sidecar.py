@@ -27,6 +27,18 @@ def number_worker(spec, worker):  # type: ignore[no-untyped-def]
         json.dump(fields, file)
 
 
+def number_of(secret):  # type: ignore[no-untyped-def]
+    """Return the number of this pod's worker; None if the job has only one.
+
+    The spec in the Secret has the number of the first worker on this host.
+    """
+    index = os.environ.get("JOB_COMPLETION_INDEX")
+    if index is None:
+        return None
+    with open(os.path.join(secret, "spec.json"), encoding="utf-8") as file:
+        return json.load(file).get("worker", 0) + int(index)
+
+
 def main(archive, secret, to):  # type: ignore[no-untyped-def]
     """Fill the folder ``to`` from the archive and the mounted secret; return the exit code."""
     if sys.version_info[:2] < LEAST:
@@ -39,19 +51,19 @@ def main(archive, secret, to):  # type: ignore[no-untyped-def]
         packed.extractall(sidecar)
     for folder in ("run", "logs"):
         os.makedirs(os.path.join(attempt, folder), mode=0o700, exist_ok=True)
-    worker = os.environ.get("JOB_COMPLETION_INDEX")  # the number of one of several workers
+    worker = number_of(secret)  # type: ignore[no-untyped-call]
     for name in sorted(os.listdir(secret)):
         if name.startswith("."):
             continue
         target = os.path.join(attempt, name)
         if worker is not None and name.startswith("token-"):
-            if name != "token-" + worker:
+            if name != "token-" + str(worker):
                 continue
             target = os.path.join(attempt, "token")
         shutil.copyfile(os.path.join(secret, name), target)
         os.chmod(target, 0o600)
     if worker is not None:
-        number_worker(os.path.join(attempt, "spec.json"), int(worker))  # type: ignore[no-untyped-call]
+        number_worker(os.path.join(attempt, "spec.json"), worker)  # type: ignore[no-untyped-call]
     link = os.path.join(to, "python")
     if not os.path.lexists(link):
         os.symlink(sys.executable, link)

@@ -60,9 +60,10 @@ _PYTHON = re.compile(r"(/([A-Za-z0-9_.+-]+/)*)?python(\d+(\.\d+)?)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A launch and all else that determines its pod."""
+    """A launch and all else that determines its pod. A gang has one of these for each host."""
 
     spec: LaunchSpec
+    """On a host of a gang: that of the first worker there (``LaunchSpec.for_worker``)."""
     settings: PodSettings
     mounts: Mounts
     archive: Archive
@@ -72,12 +73,26 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        return naming.object_name(self.settings.controller, self.spec.job, self.spec.attempt)
+        spec = self.spec
+        host = spec.hosts.index(spec.host) if spec.shares else None
+        return naming.object_name(self.settings.controller, spec.job, spec.attempt, host)
 
     @property
     def service(self) -> str:
         """Return the name of the Service of several workers; it begins with a letter."""
-        return f"workers-{self.name}"
+        whole = naming.object_name(self.settings.controller, self.spec.job, self.spec.attempt)
+        return f"workers-{whole}"
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Return the numbers of the workers on this host, which are consecutive."""
+        return self.spec.workers_on(self.spec.host)
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations by which the Job and its pods are known."""
+        part = {naming.HOST: self.spec.host} if self.spec.shares else {}
+        return {naming.JOB: self.spec.job, **part}
 
     @property
     def image(self) -> str:
@@ -101,7 +116,7 @@ def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
             "annotations": {
                 **dict(settings.annotations),
                 SAFE_TO_EVICT: "true" if saves_when_evicted(attempt.spec) else "false",
-                naming.JOB: attempt.spec.job,
+                **attempt.annotations,
             },
         },
         "spec": {

@@ -64,7 +64,7 @@ def mounts_of(spec: LaunchSpec, settings: PodSettings) -> Mounts:
     folders = (code, checkpoints, dataset)
     claims = [folder.mount for folder in folders if folder is not None and folder.mount]
     if settings.storage_claim is not None:
-        logs = logs_folder(spec.job, spec.attempt, WORKER_INDEX if spec.workers > 1 else None)
+        logs = logs_folder(spec.job, spec.attempt, _worker(spec))
         claims.append(ClaimMount(settings.storage_claim, LOGS, logs, read_only=False))
     return Mounts(
         code.path,
@@ -73,6 +73,19 @@ def mounts_of(spec: LaunchSpec, settings: PodSettings) -> Mounts:
         tuple(claims),
         own_code=_is_unnamed(spec.code),
     )
+
+
+def _worker(spec: LaunchSpec) -> str | None:
+    """Return the number of one of several workers, for the names of folders.
+
+    Kubernetes cannot add, so on a later host of a gang ``2+1`` is the worker 3.
+    """
+    if spec.workers == 1:
+        return None
+    numbers = spec.workers_on(spec.host)
+    if numbers[0] == 0:
+        return WORKER_INDEX
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}+{WORKER_INDEX}"
 
 
 def code_folder(spec: LaunchSpec, settings: PodSettings) -> PodFolder:

@@ -18,6 +18,7 @@ from reshape_launcher.kubernetes.values import ClusterApi, JobInfo, KubernetesEr
 from reshape_launcher.spec import ContainerStatus
 
 UNSCHEDULED = "it cannot be scheduled"
+PART_SUSPENDED = "its Job was suspended by another controller, and no part of a gang waits alone"
 UNMADE = "Kubernetes creates no pod for it"
 UNSTARTED = "its node does not start it"
 UNFIT_CONTAINER = "CreateContainerConfigError"
@@ -168,8 +169,21 @@ def _ends_soon(pod: PodInfo) -> bool:
 def statuses(jobs: Iterable[JobInfo], pods: Iterable[PodInfo]) -> tuple[ContainerStatus, ...]:
     """Return one status per Job, sorted by job and attempt."""
     by_job = _by_job(pods)
-    found = [_status(job, by_job.get(job.name, [])) for job in jobs]
+    found = [_part_status(job, by_job.get(job.name, [])) for job in jobs]
     return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
+
+
+def _part_status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:
+    """Return the status of a Job; for a part of a gang it always has the host.
+
+    A part that another controller suspends has ended once its pods are gone.
+    """
+    status = _status(job, pods)
+    if not job.host:
+        return status
+    if status.suspended and all(pod.over for pod in pods):
+        status = ContainerStatus(job.job, job.attempt, False, reason=PART_SUSPENDED)
+    return replace(status, host=job.host, suspended="")
 
 
 def _status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 Manifest = dict[str, Any]
 """An object as the API takes it; ``manifests`` builds it."""
 
-NOT_FOUND, CONFLICT = 404, 409
-"""Values of ``KubernetesError.status``: no such object; this name or a newer version exists."""
+NOT_FOUND, CONFLICT, UNPROCESSABLE = 404, 409, 422
+"""Values of ``KubernetesError.status``: no such object; this name or a newer version exists; the
+object is not accepted."""
 ALREADY_EXISTS = "AlreadyExists"
 """Value of ``KubernetesError.reason``. Another conflict, for example when two calls are counted for
 one quota at once, has created nothing and is worth a retry."""
@@ -43,7 +44,7 @@ class KubernetesError(OSError):
     @property
     def lasting(self) -> bool:
         """True if the server refused the object itself, so that a retry fails too."""
-        return self.status in (400, 413, 422)
+        return self.status in (400, 413, UNPROCESSABLE)
 
     @property
     def away(self) -> bool:
@@ -115,6 +116,8 @@ class JobInfo:
     """True if a pod of the Job has ended in any way, even if that pod is deleted."""
     pods: int = 1
     """Intended number of pods: one for each worker."""
+    host: str = ""
+    """The node that it is for if it is a part of a gang; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,8 @@ class PodInfo:
     """The termination message of its container."""
     claims: tuple[str, ...] = ()
     """Volume claims that it mounts."""
+    host: str = ""
+    """The node that it is for if it is a part of a gang; else empty."""
 
     @property
     def over(self) -> bool:

@@ -30,6 +30,26 @@ def test_the_first_program_in_a_pod_puts_the_sidecar_in(tmp_path: Path) -> None:
     assert (home / "python").exists()
 
 
+def test_a_worker_on_a_later_host_of_a_gang_has_its_own_number_and_token_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, secret, home = tmp_path / "a.pyz", tmp_path / "secret", tmp_path / "home"
+    secret.mkdir()
+    (secret / "spec.json").write_text('{"worker":2}')
+    for worker in (2, 3):
+        (secret / f"token-{worker}").write_text(f"bearer-{worker}")
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name in ("agent/loop.py", "hook/run.py", "init/look.py", "init/supervisor.py"):
+            packed.writestr(f"reshape_sidecar/{name}", "")
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
+    code = place_sidecar.main(str(archive), str(secret), str(home))  # type: ignore[no-untyped-call]
+    assert code == 0
+    attempt = home / "attempt"
+    assert json.loads((attempt / "spec.json").read_text())["worker"] == 3
+    assert (attempt / "token").read_text() == "bearer-3"
+    assert not list(attempt.glob("token-*"))
+
+
 def test_a_worker_is_numbered_whatever_the_images_locale_is(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     spec.write_text('{"command":["größe"]}', encoding="utf-8")
