@@ -29,6 +29,7 @@ from reshape_launcher.spec import (
     RecordRefused,
     ReleaseCheck,
     check_job_id,
+    one_host_only,
     worker_token,
 )
 from reshape_sidecar import agent as agent_package
@@ -108,6 +109,10 @@ class SlurmLauncher:
         remedy = "leave it out, and install its packages on the nodes"
         return (RecordRefused("image", f"{spec.image}: Slurm runs programs here", remedy),)
 
+    def no_gang(self) -> RecordRefused | None:
+        """Return that this skeleton queues all workers of an attempt on one node."""
+        return one_host_only("it asks for workers on several nodes, and they are queued on one")
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Queue a job for each worker that has none. Raises LaunchError."""
         check_job_id(spec.job)
@@ -122,7 +127,9 @@ class SlurmLauncher:
         """Return None: all nodes reach the same files."""
         return None
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         """End the workers, the first one first: it may have something to save."""
         self._ending.add((job, attempt))
         try:
@@ -142,7 +149,7 @@ class SlurmLauncher:
         return tuple([await self._status(*key, tasks) for key, tasks in sorted(attempts.items())])
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         """Look at the processes on each worker's node, then at the memory of ``devices``.
 

@@ -60,6 +60,9 @@ class DeclaredLauncher:
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
         return self._inner.refusals(spec)
 
+    def no_gang(self) -> RecordRefused | None:
+        return self._inner.no_gang()
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Wait the declared time, then launch. Raises LaunchError, also if it is cancelled."""
         key = (spec.job, spec.attempt)
@@ -72,13 +75,15 @@ class DeclaredLauncher:
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return await self._inner.one_host(spec)
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         """Remove, then wait until the declared stop is over. Cancels a launch that waits."""
         key = (job, attempt)
         called_off = self._waiting.get(key)
         if called_off is not None:
             called_off.set()
-        await self._inner.remove(job, attempt, grace_s)
+        await self._inner.remove(job, attempt, grace_s, hosts)
         await asyncio.sleep(self._left_s(key))
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
@@ -95,10 +100,10 @@ class DeclaredLauncher:
         return tuple(found)
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         """Return ``inner``'s answer: GPUs are free when no process uses them."""
-        return await self._inner.check_release(job, attempt, generation, devices)
+        return await self._inner.check_release(job, attempt, generation, devices, host)
 
     def log_path(self, job: str, attempt: int) -> str | None:
         return self._inner.log_path(job, attempt)

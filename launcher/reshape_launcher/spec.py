@@ -33,6 +33,7 @@ __all__ = [
     "RecordRefused",
     "ReleaseCheck",
     "check_job_id",
+    "one_host_only",
     "worker_token",
 ]
 
@@ -58,9 +59,9 @@ class LaunchSpec(AttemptSpec):
     """An attempt of a job as a launcher needs it: the SideCar's spec, and the host.
 
     ``host_devices`` are all devices that this container may ever get on the host. The launcher sets
-    ``python`` and ``worker``. ``image``, ``cpus`` and ``memory_bytes`` come from the record; None:
-    the launcher's default. ``save_s``: time for training to save if the container ends without the
-    controller.
+    ``python`` and ``worker`` (``for_worker``). ``image``, ``cpus`` and ``memory_bytes`` come from
+    the record; None: the launcher's default. ``save_s``: time for training to save if the container
+    ends without the controller.
     """
 
     host: str
@@ -217,35 +218,61 @@ class RecordRefused(LaunchError):
         self.field, self.what, self.remedy = field, what, remedy
 
 
+def one_host_only(what: str) -> RecordRefused:
+    """Return the refusal of ``span`` by a launcher that places no gang."""
+    return RecordRefused("span", what, "leave span out, or write never")
+
+
 class Launcher(Protocol):
     """Starts, lists and ends containers. All methods are idempotent and safe to repeat."""
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
         """Return why no attempt of this job can be launched on any host, without a call."""
 
+    def no_gang(self) -> RecordRefused | None:
+        """Return why no attempt can be on several hosts, as a refusal of ``span``; None if one can.
+
+        If none can, ``shares`` of a launch and ``hosts`` of a removal are always empty.
+        """
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec`` with its SideCar; no training process yet.
 
-        If it runs, only the files of its launch that are torn are written again.
+        Of a gang: a container for each worker on its own host, or none that stays if one cannot be
+        started. If it runs, only the files of its launch that are torn are written again.
         Returns when the container exists, not when it is initialised. Raises LaunchError.
         """
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
-        """Return the only host that reaches this job's files after this launch; None: every host.
+        """Return the only host that reaches this job's files after this launch; None: every host,
+        or at least all that the launch names.
 
         Raises OSError while that cannot be found out.
         """
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
-        """End the container with every process in it: TERM, ``grace_s``, KILL. Waits for it."""
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
+        """End the container with every process in it: TERM, ``grace_s``, KILL. Waits for it.
+
+        ``hosts``: the hosts of a gang on which its containers end, because others of its hosts do
+        not answer; empty: all, and the first worker's first, which may have something to save.
+        """
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
-        """Return every container of this launcher that exists or has left its exit sentinel."""
+        """Return every container of this launcher that exists or has left its exit sentinel.
+
+        A gang has a status for each of its hosts. One that ends leaves the others as they are: the
+        controller then removes the attempt. What was on a host that does not answer counts as
+        running.
+        """
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
-        """Check that no process of ``attempt`` of a generation <= ``generation`` is alive.
+        """Check that no process of ``attempt`` of a generation <= ``generation`` is alive on
+        ``host``, which has all of ``devices``: other hosts of a gang say nothing about these.
+        Empty: on any host.
 
         On real GPUs also check that the used memory of each of ``devices`` is below the floor.
         Raises ClusterUnseen while the cluster does not tell its containers; else OSError.

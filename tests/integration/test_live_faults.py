@@ -54,8 +54,10 @@ class Faulty(FakeLauncher):
         await self.may_launch.wait()
         await super().launch(spec, token)
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
-        await super().remove(job, attempt, grace_s)
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
+        await super().remove(job, attempt, grace_s, hosts)
         self.removed.append((job, attempt))
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
@@ -64,12 +66,12 @@ class Faulty(FakeLauncher):
         return () if self.forgets else await super().containers()
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         if self.checks_that_fail:
             self.checks_that_fail -= 1
             raise OSError(24, "Too many open files")
-        return await super().check_release(job, attempt, generation, devices)
+        return await super().check_release(job, attempt, generation, devices, host)
 
 
 def test_sidecars_are_missed_also_while_the_launcher_cannot_say_what_runs(tmp_path: Path) -> None:

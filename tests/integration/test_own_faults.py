@@ -51,10 +51,10 @@ class Exhausted(FakeLauncher):
         await super().launch(spec, token)
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         self._meet_fault()
-        return await super().check_release(job, attempt, generation, devices)
+        return await super().check_release(job, attempt, generation, devices, host)
 
 
 @pytest.fixture(autouse=True)

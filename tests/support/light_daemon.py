@@ -26,6 +26,7 @@ from reshape_launcher.spec import (
     OneHost,
     RecordRefused,
     ReleaseCheck,
+    one_host_only,
 )
 
 FILE = "containers.jsonl"
@@ -63,6 +64,10 @@ class LightLauncher:
         """Return nothing: a line can be written for any record."""
         return ()
 
+    def no_gang(self) -> RecordRefused | None:
+        """Return that there is one host."""
+        return one_host_only("this launcher has one host")
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Write the line of a container, once."""
         (self._root / spec.job).mkdir(exist_ok=True)  # shows that the job is of this home
@@ -74,7 +79,9 @@ class LightLauncher:
         """Return None: there is one host."""
         return None
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         """Write the line of its end."""
         if self._runs.get((job, attempt)):
             self._write(Line(job, attempt, False))
@@ -84,7 +91,7 @@ class LightLauncher:
         return tuple(ContainerStatus(*key, running=runs) for key, runs in self._runs.items())
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         """Return that nothing lives: there are no processes."""
         return ReleaseCheck(True)

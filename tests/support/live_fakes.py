@@ -125,6 +125,9 @@ class FakeLauncher:
         self.prepares = False
         """SideCars that start from now on can prepare successors."""
 
+    def no_gang(self) -> RecordRefused | None:
+        return None
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.launches.append((spec.job, spec.attempt, token))
         if self.fail_next is not None:
@@ -151,7 +154,9 @@ class FakeLauncher:
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         sidecar = self.running.get((job, attempt))
         if sidecar is not None:
             sidecar.over = True
@@ -164,7 +169,7 @@ class FakeLauncher:
         )
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         sidecar = self.running.get((job, attempt))
         if self.occupied:

@@ -33,6 +33,7 @@ from reshape_launcher.spec import (
     RecordRefused,
     ReleaseCheck,
     check_job_id,
+    one_host_only,
     worker_token,
 )
 from reshape_sidecar import codec, gpu, state_files
@@ -106,6 +107,10 @@ class LocalLauncher:
         what = f"its processes would have uid {spec.uid}, and {problem}"
         return (RecordRefused("user", what, users.REMEDY),)
 
+    def no_gang(self) -> RecordRefused | None:
+        """Return that there is one host."""
+        return one_host_only("it asks for workers on several hosts, and this machine is one")
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; if it runs, write torn files of its launch again.
 
@@ -118,7 +123,9 @@ class LocalLauncher:
         """Return None: this launcher has one host."""
         return None
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         """End the container: training may save for ``grace_s`` seconds, then KILL. Waits for it.
 
         Raises LaunchError if a process cannot be ended.
@@ -134,7 +141,7 @@ class LocalLauncher:
         return await _in_pool(self._readers, self._containers)
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         """Check that nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory.
 

@@ -39,6 +39,9 @@ class Inner:
     def __init__(self) -> None:
         self.running: dict[tuple[str, int], bool] = {}
 
+    def no_gang(self) -> RecordRefused | None:
+        return None
+
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.running.setdefault((spec.job, spec.attempt), True)
 
@@ -48,7 +51,9 @@ class Inner:
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         if (job, attempt) in self.running:
             self.running[job, attempt] = False
 
@@ -59,7 +64,7 @@ class Inner:
         )
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         return ReleaseCheck(not self.running.get((job, attempt), False))
 

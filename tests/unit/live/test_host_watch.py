@@ -81,14 +81,19 @@ class World:
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None
 
-    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+    async def remove(
+        self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
         self.removed.append((job, attempt))
+
+    def no_gang(self) -> RecordRefused | None:
+        return None
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         raise AssertionError("nothing is launched here")
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         raise AssertionError("no release is looked at here")
 
