@@ -337,6 +337,11 @@ class DataState:
         return late
 
 
+def of_pipeline(end: Any) -> DataState:
+    """Return the state of the data of the pipeline ``end`` alone."""
+    return DataState(_PipelineState(end, None), _ObjectsState(None, None, None, None))
+
+
 def of(iterator: Any, validation: Any, model: Any) -> DataState:
     """Return the state of the data under ``iterator`` (a ``TFEpochIterator``) and ``validation``.
 

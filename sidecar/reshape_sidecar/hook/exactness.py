@@ -13,21 +13,16 @@ from typing import Any
 
 from reshape_sidecar.hook import (
     batches,
-    caches,
     custom_step,
-    data_order,
+    pipeline_reasons,
     random_draws,
     randomness,
     variables,
 )
-from reshape_sidecar.hook.data_variables import functions, operations
-from reshape_sidecar.hook.pipelines import pipeline
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.wire import Trajectory
 
 EXACT, STEPS_ONLY, UNKNOWN = Trajectory
-PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
-STATELESS_RANDOM = ("Stateless",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ def before_training(model: Any, position: Any, settings: HookSettings) -> Verdic
     verdict = Verdict(EXACT, _devices_note(model, settings))
     for reason in (
         *_data_reasons(model, position),
-        *_layer_reasons(model),
+        *layer_reasons(model),
         *custom_step.reasons(model),
         *batches.reasons(model, position),
     ):
@@ -74,7 +69,7 @@ def after_first_step(model: Any, position: Any, verdict: Verdict) -> Verdict:
     graphs = list(_step_graphs(model))
     if not graphs:
         verdict = verdict.worse("the training step runs eagerly: what it draws cannot be seen")
-    names = sorted(set(_stateful_random(graphs)))
+    names = sorted(set(pipeline_reasons.stateful_random(graphs)))
     if names:
         listing = ", ".join(names)
         verdict = verdict.worse(f"the training step draws stateful random numbers ({listing})")
@@ -122,76 +117,12 @@ def _data_reasons(model: Any, position: Any) -> Iterator[str]:
         if adapter._shuffle == "batch" and not randomness.globally_seeded():
             yield "shuffle='batch' without a seed"
     elif kind == "TFDatasetAdapter":
-        names = sorted(set(_pipeline_operations(position)))
-        python = [name for name in names if name in PYTHON_OPERATIONS]
-        other = [name for name in names if name not in PYTHON_OPERATIONS]
-        if python:
-            yield "the data pipeline calls Python, whose state cannot be kept"
-        if other:
-            yield f"the data pipeline draws stateful random numbers ({', '.join(other)})"
-        if any(map(_unordered, position.data.datasets)):
-            yield "the data pipeline keeps no order (deterministic=False)"
-        if any(map(_unseeded, position.data.datasets)):
-            yield "the data pipeline samples without a seed"
-        if any(map(_shuffles_inside, position.data.datasets)):
-            yield "a function of the data pipeline shuffles without a seed"
-        outer = {id(one) for one in position.datasets()}
-        inner = [one for one in position.data.datasets if id(one) not in outer]
-        if any(map(data_order.reshuffles, inner)):
-            yield "a function of the data pipeline reads shuffled data"
-        if any(map(_caches_an_order, position.datasets())):
-            yield "the data pipeline caches what it has shuffled"
-        if any(type(one).__name__ == "_ShuffleAndRepeatDataset" for one in position.datasets()):
-            yield "the data pipeline uses shuffle_and_repeat"
         once = position.iterator.steps_per_epoch is None
-        if once and any(map(_repeats_orders, position.datasets())):
-            yield "the data pipeline repeats what it has shuffled"
+        yield from pipeline_reasons.of(position.undistributed(), position.data.datasets, once=once)
 
 
-def _unordered(dataset: Any) -> bool:
-    """Return whether a dataset may yield its elements in another order each time."""
-    setting = getattr(dataset, "_deterministic", None)
-    return setting == "false" or (setting != "true" and dataset.options().deterministic is False)
-
-
-def _unseeded(dataset: Any) -> bool:
-    """Return whether a dataset yields other random numbers in each process."""
-    seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
-    random = type(dataset).__name__.endswith("RandomDataset")
-    return random and not any(seed is not None and int(seed) for seed in seeds)
-
-
-def _shuffles_inside(dataset: Any) -> bool:
-    """Return whether a function of a dataset makes a shuffled one without a seed of the job."""
-    for function in functions(dataset):
-        for operation in operations(function.graph):
-            if operation.type.startswith("Shuffle") and "Dataset" in operation.type:
-                import tensorflow
-
-                if not any(map(tensorflow.get_static_value, operation.inputs[2:4])):
-                    return True
-    return False
-
-
-def _caches_an_order(dataset: Any) -> bool:
-    """Return whether a dataset caches in memory what each process shuffles in its own order."""
-    if type(dataset).__name__ != "CacheDataset" or caches.file_of(dataset):
-        return False
-    return any(map(data_order.reshuffles, pipeline(dataset)))
-
-
-def _repeats_orders(dataset: Any) -> bool:
-    """Return whether a dataset draws several orders for one epoch."""
-    if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (
-        0,
-        1,
-        batches.INFINITE,
-    ):
-        return False
-    return any(map(data_order.reshuffles, pipeline(dataset)))
-
-
-def _layer_reasons(model: Any) -> Iterator[str]:
+def layer_reasons(model: Any) -> Iterator[str]:
+    """Yield why layers of ``model`` compute something else on another number of devices."""
     if model._distribute_strategy is None:
         return  # one device, on any number of GPUs
     normalizes = draws = False
@@ -215,16 +146,6 @@ def _py_dataset_class() -> Any:
     return PyDataset
 
 
-def _pipeline_operations(position: Any) -> Iterator[str]:
-    """Yield the stateful random and Python operations in the functions of a pipeline."""
-    for dataset in position.data.datasets:
-        for function in functions(dataset):
-            yield from _stateful_random([function.graph])
-            for operation in operations(function.graph):
-                if operation.type in PYTHON_OPERATIONS:
-                    yield operation.type
-
-
 def _step_graphs(model: Any) -> Iterator[Any]:
     function = model.train_function
     candidates = [function]
@@ -243,15 +164,3 @@ def _strange_variables(model: Any) -> Iterator[str]:
         for variable in graph.variables:
             if id(variable.handle) not in known:
                 yield variable.name
-
-
-def _stateful_random(graphs: Any) -> Iterator[str]:
-    for graph in graphs:
-        for operation in operations(graph):
-            name = operation.type
-            if (
-                "Random" in name
-                and not name.startswith(STATELESS_RANDOM)
-                and operation._is_stateful
-            ):
-                yield name

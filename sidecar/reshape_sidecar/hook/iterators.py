@@ -38,6 +38,9 @@ DESTROYED_AT_ONCE_MAX = 32
 """Iterators that threads destroy at the same time. Each holds some megabytes until then, so while
 there are so many, the next is destroyed where it dies, as without the hook."""
 
+BOXES = "_reshape_boxes"
+"""Attribute of these classes: what threads destroy now. A session has a copy of this module."""
+
 END_WAIT_S = 2.0
 """The end of Python waits this long for the threads; nearly all destructions take milliseconds."""
 
@@ -48,6 +51,7 @@ def destroy_elsewhere() -> None:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and not hasattr(kind, "__del__"):
             kind.__del__ = _finalizer(parts)
+            setattr(kind, BOXES, _boxes)
     os.register_at_fork(after_in_child=_boxes.clear)  # the child has none of the threads
 
 
@@ -87,7 +91,8 @@ def _clear(box: Box, boxes: dict[int, Box]) -> None:
 def await_destroyed(wait_s: float = 0.5) -> None:
     """Wait, for ``wait_s`` seconds at most, until threads have destroyed what they were given."""
     deadline_s = time.monotonic() + wait_s
-    while _boxes and time.monotonic() < deadline_s:
+    kinds = [getattr(sys.modules.get(module), name, None) for module, name in OWNERS]
+    while any(getattr(kind, BOXES, None) for kind in kinds) and time.monotonic() < deadline_s:
         time.sleep(0.001)
 
 

@@ -1,11 +1,8 @@
 """The position of training in its data, and how another process reaches the same position.
 
 Does: counts the iterators that a fit makes and the batches drawn from the one in use, and takes the
-iterator of a new process to that position.
-
-Iterators are counted because a seeded ``Dataset.shuffle`` draws its next order when an iterator is
-made: a finished epoch costs one cheap iterator, and ``Dataset.skip`` skips batches inside the
-pipeline.
+iterator of a new process to that position. Iterators are counted because a seeded shuffle draws its
+next order when an iterator is made (``placement``).
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from reshape_sidecar.hook import placement
 from reshape_sidecar.hook.data_state import DataState, SavedData
 from reshape_sidecar.hook.pipelines import pipeline, undistributed
 
@@ -171,14 +169,14 @@ class Position:
         if saved.batch:
             self._resumed_steps = self._enumerate_original(iterator)
             live = self._replay(self._resumed_steps, saved.batch) or live
-        _advance(validation, *saved.validation)
+        placement.advance(validation, *saved.validation)
         made, begun = saved.creations - made_here, saved.begun - begun_here
         if live is None:
-            _advance(self._seed_source, made, begun)
+            placement.advance(self._seed_source, made, begun)
         else:
             whole = iterator.data_adapter.num_batches
             goes_on = saved.draws > 0 and not (whole and saved.draws >= whole)
-            _advance(self._seed_source, made - 1, begun - goes_on)
+            placement.advance(self._seed_source, made - 1, begun - goes_on)
             unused = not saved.batch and bool(whole) and saved.draws >= whole
             self._undrawn = live, 0 if unused else saved.draws
             if not unused:
@@ -199,15 +197,10 @@ class Position:
             return
         live, draws = self._undrawn
         self._undrawn = None
-        if not self.data.has_begun(saved) or not draws:
-            self.data.restore(saved)
-            live.real = self._at(draws)
-            return
-        self.data.begin_again(saved)
-        live.real = iter(self.iterator._distributed_dataset)
-        for _ in range(draws):
-            next(live.real)
-        self.data.drawn_again()
+        iterator = self.iterator
+        live.real = placement.iterator_at(
+            iterator._distributed_dataset, iterator._distribute_strategy, draws, self.data, saved
+        )
 
     def _replay(self, steps: Iterator[Any], batches: int) -> _Placeholder | None:
         self._replaying = True
@@ -220,21 +213,6 @@ class Position:
         finally:
             self._replaying = False
         return live
-
-    def _at(self, draws: int) -> Any:
-        """Return an iterator over the training data without its first ``draws`` batches."""
-        distributed = self.iterator._distributed_dataset
-        plain = undistributed(distributed)
-        if plain is None:
-            source = iter(distributed)
-            for _ in range(draws):
-                next(source)
-            return source
-        skipped = plain.skip(draws)
-        if plain is distributed:
-            return iter(skipped)
-        strategy = self.iterator._distribute_strategy
-        return iter(strategy.experimental_distribute_dataset(skipped))
 
     def _mark_start(self) -> None:
         self._start = (
@@ -250,8 +228,8 @@ def skip_fit(
 ) -> None:
     """Move the seeds of a skipped fit's data as that fit did: another fit may use the data."""
     _turn_epochs(iterator, epochs)
-    _advance(seed_source(iterator), *training)
-    _advance(validation, *evaluations)
+    placement.advance(seed_source(iterator), *training)
+    placement.advance(validation, *evaluations)
 
 
 def _turn_epochs(iterator: Any, epochs: int) -> None:
@@ -261,25 +239,6 @@ def _turn_epochs(iterator: Any, epochs: int) -> None:
         for _ in range(epochs):
             dataset.on_epoch_begin()
             dataset.on_epoch_end()
-
-
-def _advance(dataset: Any, made: int, begun: int) -> None:
-    """Make unused iterators, because each one moves the seeds of the pipeline."""
-    if hasattr(dataset, "element_spec"):
-        for _ in range(made):
-            iter(dataset)
-        for late in _begun_late(undistributed(dataset)):
-            for _ in range(begun):
-                iter(late)
-
-
-def _begun_late(end: Any) -> Iterator[Any]:
-    """Yield the parts of a pipeline that an iterator begins only when it is drawn from."""
-    for dataset in pipeline(end):
-        if type(dataset).__name__ in ("_ShuffleDataset", "_CopyToDeviceDataset"):
-            yield from dataset._inputs()
-        elif type(dataset).__name__ == "_ConcatenateDataset":
-            yield dataset._inputs()[1]
 
 
 def seed_source(iterator: Any) -> Any:

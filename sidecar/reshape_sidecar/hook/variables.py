@@ -12,7 +12,7 @@ number of replicas it is restored bit by bit; with another, its sum goes to the 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,14 +80,19 @@ def collect(model: Any) -> list[tuple[str, str, Any]]:
     groups.append(("seed", list(global_seed())))
     known = [(group, _name(one), one) for group, variables in groups for one in variables]
     others = [(BY_NAME, name, one) for name, one in attribute_variables(model)]
+    return each_once([*known, *others])
+
+
+def each_once(entries: Iterable[Entry]) -> list[Entry]:
+    """Return ``entries`` without those whose variable another one before has."""
     backings: set[int] = set()
-    entries = []
-    for group, name, variable in (*known, *others):
-        backing = id(_backing(variable))
+    once = []
+    for entry in entries:
+        backing = id(_backing(entry[2]))
         if backing not in backings:
             backings.add(backing)
-            entries.append((group, name, variable))
-    return entries
+            once.append(entry)
+    return once
 
 
 def size_bytes(model: Any) -> int:
@@ -110,12 +115,15 @@ class VariableState:
 
 def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
     """Copy the variables of ``model`` in ``groups`` to memory."""
+    return capture_entries([entry for entry in collect(model) if entry[0] in groups])
+
+
+def capture_entries(entries: list[Entry]) -> list[VariableState]:
+    """Copy the variables of ``entries`` to memory."""
     out = []
-    for group, name, variable in collect(model):
-        if group in groups:
-            how, copies = _copies(variable)
-            values = [copy.numpy() for copy in copies]
-            out.append(VariableState(group, name, how, values))
+    for group, name, variable in entries:
+        how, copies = _copies(variable)
+        out.append(VariableState(group, name, how, [copy.numpy() for copy in copies]))
     return out
 
 
@@ -162,27 +170,32 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
 
     Nothing is assigned unless all of the model's own variables fit.
     """
-    entries, stored, targets = _matched(model, states, groups)
+    entries = [entry for entry in collect(model) if entry[0] in groups]
+    restore_entries(entries, [state for state in states if state.group in groups])
+
+
+def restore_entries(entries: list[Entry], states: list[VariableState]) -> None:
+    """Assign ``states`` to the variables of ``entries``. Raises StateMismatch, as ``restore``."""
+    stored, targets = _matched(entries, states)
     for state, (_, _, variable) in zip(stored, targets, strict=True):
         _assign(variable, state.how, state.values)
     _restore_by_name(
         {name: variable for group, name, variable in entries if group == BY_NAME},
-        [state for state in states if state.group in groups and state.group == BY_NAME],
+        [state for state in states if state.group == BY_NAME],
     )
 
 
 def check(model: Any, states: list[VariableState]) -> None:
     """Raise StateMismatch if ``restore`` would."""
-    _matched(model, states, GROUPS)
+    _matched(collect(model), states)
 
 
 def _matched(
-    model: Any, states: list[VariableState], groups: Container[str]
-) -> tuple[list[Entry], list[VariableState], list[Entry]]:
-    """Return all variables in ``groups``, and the states and variables that belong together."""
-    entries = [entry for entry in collect(model) if entry[0] in groups]
+    entries: list[Entry], states: list[VariableState]
+) -> tuple[list[VariableState], list[Entry]]:
+    """Return the states and the variables that belong together by their order."""
     targets = [entry for entry in entries if entry[0] != BY_NAME]
-    stored = [state for state in states if state.group in groups and state.group != BY_NAME]
+    stored = [state for state in states if state.group != BY_NAME]
     if len(targets) != len(stored):
         raise StateMismatch(
             f"the checkpoint has {len(stored)} variables, the script's model {len(targets)}. "
@@ -197,7 +210,7 @@ def _matched(
                 "script changed since: restore the old script, or start in an empty "
                 "`checkpoints` folder."
             )
-    return entries, stored, targets
+    return stored, targets
 
 
 def _restore_by_name(entries: dict[str, Any], states: list[VariableState]) -> None:
@@ -227,7 +240,12 @@ def in_order(states: list[VariableState]) -> list[VariableState]:
 
 def handles(model: Any) -> set[int]:
     """Return the ids by which a trace names the captured variables of ``model``, per device."""
-    backings = [_backing(variable) for _, _, variable in collect(model)]
+    return handles_of(collect(model))
+
+
+def handles_of(entries: list[Entry]) -> set[int]:
+    """Return the same of the variables of ``entries``."""
+    backings = [_backing(variable) for _, _, variable in entries]
     parts = [part for one in backings for part in _parts(one) or (one,)]
     return {id(part.handle) for part in parts if hasattr(part, "handle")}
 
