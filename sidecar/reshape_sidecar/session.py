@@ -24,9 +24,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
+from reshape_sidecar.batch_loops import BatchLoops
 from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
@@ -45,9 +46,6 @@ from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.ranks import boundary
 from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.wire import LEVEL_ABILITIES, LEVEL_EVALUATIONS, Saves
-
-if TYPE_CHECKING:
-    from reshape_sidecar.pytorch.loop import Loop
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
@@ -96,7 +94,7 @@ class Session:
         self._retry_at_s = 0.0
         self._first = True
         self._began_s = time.monotonic()
-        self._loop: Loop | None = None
+        self._loops = BatchLoops(self, settings)
         self._metrics: dict[str, float] = {}
         self.step = 0
         """Steps done."""
@@ -174,12 +172,12 @@ class Session:
         return reached
 
     def epochs(self, count: int | None = None) -> Iterator[int]:
-        """Yield the numbers of the epochs that are left, for a PyTorch loop by ``batches``.
+        """Yield the numbers of the epochs that are left, for a loop by ``batches``.
 
         The body is repeated for the epoch in which the process before left. The end of training is
         published after the last one. ``count``: number of all epochs, unless the record has it.
         """
-        return self._torch_loop().epochs(count)
+        return self._loops.epochs(count)
 
     def batches(
         self,
@@ -189,21 +187,29 @@ class Session:
         optimizer: Any,
         scheduler: Any = None,
         scaler: Any = None,
+        state: Any = None,
         epochs: int | None = None,
     ) -> Iterator[Any]:
-        """Yield this process's share of each batch of a PyTorch DataLoader, from where the process
-        before left; save, report and leave between two of them.
+        """Yield the batches of a PyTorch DataLoader (this process's share of each) or of a
+        ``tf.data`` pipeline, from where the process before left; save, report and leave between
+        two of them.
 
         Inside a loop over ``job.epochs()`` these are the batches of one epoch, otherwise those of
         all ``epochs``. The first call restores the objects that it gets, each one or a list, from
         the checkpoint. Raises LoaderError, LoopError, CheckpointError.
 
-        loader: its ``batch_size`` is that of all GPUs together.
+        loader: its batches are those of all GPUs together.
+        state: of a TensorFlow loop, further objects with variables: metrics, generators, variables.
         """
-        from reshape_sidecar.pytorch.loop import Parts
-
-        parts = Parts(model, optimizer, scheduler, scaler)
-        return self._torch_loop().batches(loader, parts, epochs)
+        return self._loops.batches(
+            loader,
+            model=model,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            scaler=scaler,
+            state=state,
+            epochs=epochs,
+        )
 
     def metrics(self, *, loss: float | None = None, accuracy: float | None = None) -> None:
         """Report values of the step that the loop over ``batches`` makes now."""
@@ -227,14 +233,6 @@ class Session:
     def set_verdict(self, verdict: Verdict) -> None:
         """Report whether a reshape changes the numbers of training."""
         self._reporter.set_verdict(verdict)
-
-    def _torch_loop(self) -> Loop:
-        if self._loop is None:
-            from reshape_sidecar.pytorch.loop import Loop
-
-            settings = self._settings
-            self._loop = Loop(self, settings.seed, settings.epochs, settings.steps)
-        return self._loop
 
     def should_stop(self) -> bool:
         """Return whether the loop shall save and leave.

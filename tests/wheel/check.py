@@ -56,8 +56,12 @@ IN_A_JOB = {
     "reshape_sidecar.pytorch.lightning_state",
     "reshape_sidecar.pytorch.lightning_verdict",
     "reshape_sidecar.pytorch.loop",
+    "reshape_sidecar.tensorflow.data",
+    "reshape_sidecar.tensorflow.loop",
+    "reshape_sidecar.tensorflow.parts",
+    "reshape_sidecar.tensorflow.verdict",
 }
-"""Modules that need PyTorch, which only a job brings: its script imports them. Nothing else may."""
+"""Modules that need a framework, which a job brings: its script imports it. Nothing else may."""
 FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
 """The part of `make demo` that comes before TensorFlow is installed."""
 COMMAND_TIMEOUT_S = 600.0

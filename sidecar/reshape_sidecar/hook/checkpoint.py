@@ -249,6 +249,11 @@ def _read(published: PublishedCheckpoint) -> SavedState:
     reader = Reader(published.path)
     reader.load()
     document = reader.document
+    if "mark" not in document:
+        raise CheckpointError(
+            f"checkpoint {published.path} was not written by a `fit` of Keras; give an empty "
+            "checkpoint folder"
+        )
     return SavedState(
         resume_point=_decode_point(document["mark"], reader),
         reader=reader,

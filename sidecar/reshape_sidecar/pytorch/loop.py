@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, Verdict
+from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
@@ -32,7 +33,6 @@ from reshape_sidecar.pytorch.data import (
 )
 
 STATE_FILE = "state.pt"
-POSITION_FILE = "position.json"
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
 Write = Callable[[Path], None]
@@ -397,14 +397,7 @@ def layer_reasons(models: list[Any]) -> Iterator[str]:
 
 
 def _saved_position(folder: Path | None) -> Position | None:
-    if folder is None:
-        return None
-    try:
-        return Position(**json.loads((folder / POSITION_FILE).read_bytes()))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"checkpoint {folder} was not written by job.batches; give an empty checkpoint folder"
-        ) from None
+    return None if folder is None else Position(**position_of(folder, PYTORCH))
 
 
 def _is_parallel(model: Any) -> bool:

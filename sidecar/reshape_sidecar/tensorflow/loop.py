@@ -1,0 +1,264 @@
+"""``job.batches``: a TensorFlow loop of the script's own that is saved, resumed and reshaped.
+
+Does: yields the batches of a ``tf.data`` pipeline, counts each as a step once its body is over,
+and saves variables, random state and position there. Boundaries are the ends of the bodies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.hook import randomness, variables
+from reshape_sidecar.hook.exactness import EXACT, Verdict
+from reshape_sidecar.hook.values import Reader, Writer
+from reshape_sidecar.loop_origin import FRAMEWORK, POSITION_FILE, TENSORFLOW, position_of
+from reshape_sidecar.tensorflow import verdict as verdicts
+from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
+from reshape_sidecar.tensorflow.parts import LoopError, Parts
+from reshape_sidecar.wire import Trajectory
+
+Write = Callable[[Path], None]
+OTHER_SHUFFLES = (
+    "the shuffles have other seeds than before the restart: make the dataset before job.epochs(...)"
+)
+
+
+class LoopSession(Protocol):
+    """What a loop needs of its session (``reshape_sidecar.session``)."""
+
+    step: int
+    total_steps: int | None
+
+    @property
+    def checkpoint(self) -> Path | None: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def target_reached(self) -> bool: ...
+
+    @property
+    def devices(self) -> int: ...
+
+    def record_weights(self, measure: Callable[[], float]) -> None: ...
+
+    def set_verdict(self, verdict: Verdict) -> None: ...
+
+    def take_metrics(self) -> dict[str, float]: ...
+
+    def step_done(
+        self,
+        write: Write | None = None,
+        *,
+        steps: int = 1,
+        epoch: int | None = None,
+        loss: float | None = None,
+        accuracy: float | None = None,
+    ) -> None: ...
+
+    def finished(self, write: Write) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far training is. ``batch`` batches of ``epoch`` are done."""
+
+    epoch: int = 0
+    batch: int = 0
+    length: int | None = None
+    """Batches of an epoch; None while they are unknown."""
+
+
+class Loop:
+    """The loop of one session."""
+
+    def __init__(self, session: LoopSession, epochs: int | None, steps: int | None) -> None:
+        """``epochs``, ``steps``: the record's; for ``steps`` else those that the script gave."""
+        self._session = session
+        self._epochs, self._steps = epochs, steps
+        folder = session.checkpoint
+        self._checkpoint = folder
+        self._position = Position()
+        if folder is not None:
+            self._position = Position(**position_of(folder, TENSORFLOW))
+        self._total = 0
+        self._in_epochs = False
+        self._begun: int | None = None
+        """Epoch of the newest call of ``batches``."""
+        self._source: Pipeline | None = None
+        self._parts: Parts | None = None
+        self._verdict = Verdict(EXACT)
+        self._looked = False
+
+    def epochs(self, count: int | None) -> Iterator[int]:
+        """Yield the number of each epoch that is left; then publish the end of training."""
+        self._total, self._in_epochs = self._length(count), True
+        while True:
+            epoch = self._position.epoch
+            yield epoch
+            if self._begun != epoch:
+                raise LoopError("the body of job.epochs(...) must call job.batches(...) once")
+            if self._is_over() or epoch + 1 >= self._total:
+                break
+            self._next_epoch()
+        self._finish()
+
+    def batches(self, dataset: Any, parts: Parts, epochs: int | None) -> Iterator[Any]:
+        """Restore ``parts`` at the first call; return the batches of an epoch, or of all."""
+        if not self._in_epochs:
+            self._total = self._length(epochs)
+        self._attach(dataset, parts)
+        if self._in_epochs:
+            if self._begun == self._position.epoch:
+                raise LoopError("job.batches(...) was called twice in an epoch; call it once")
+            return self._one()
+        return self._all()
+
+    def _all(self) -> Iterator[Any]:
+        while True:
+            yield from self._one()
+            if self._is_over() or self._position.epoch + 1 >= self._total:
+                break
+            self._next_epoch()
+        self._finish()
+
+    def _one(self) -> Iterator[Any]:
+        assert self._source is not None
+        self._begun = self._position.epoch
+        if self._is_over():
+            return
+        for batch in self._source.epoch():
+            yield batch
+            self._step_done()
+            if self._is_over():
+                return
+        self._position = dataclasses.replace(self._position, length=self._position.batch)
+
+    def _next_epoch(self) -> None:
+        position = self._position
+        self._position = dataclasses.replace(position, epoch=position.epoch + 1, batch=0)
+
+    def _step_done(self) -> None:
+        session = self._session
+        position = dataclasses.replace(self._position, batch=self._position.batch + 1)
+        self._position = position
+        if not self._looked:
+            self._looked = True
+            assert self._source is not None
+            assert self._parts is not None
+            self._verdict = verdicts.after_first_step(self._source, self._parts, self._verdict)
+            session.set_verdict(self._verdict)
+        if self._steps is None and position.length is not None:
+            left = (self._total - position.epoch) * position.length - position.batch
+            session.total_steps = session.step + 1 + left
+        done = position.batch == position.length
+        metrics = session.take_metrics()
+        session.step_done(self._write, steps=1, epoch=position.epoch + done, **metrics)
+
+    def _finish(self) -> None:
+        self._session.finished(self._write)
+
+    def _is_over(self) -> bool:
+        session = self._session
+        done = self._steps is not None and session.step >= self._steps
+        shortened = self._position.epoch >= self._total
+        return done or shortened or session.complete or session.target_reached
+
+    def _length(self, count: int | None) -> int:
+        epochs = self._epochs if self._epochs is not None else count
+        if epochs is not None and epochs >= 1:
+            return epochs
+        if epochs is None and self._steps is not None:
+            return 1 << 62  # the steps end it
+        raise LoopError(
+            f"epochs is {epochs}: give a number of epochs from 1 on, as in job.epochs(10) or"
+            " job.batches(..., epochs=10), or `epochs` or `steps` in the job's record"
+        )
+
+    def _attach(self, dataset: Any, parts: Parts) -> None:
+        self._parts = parts
+        self._session.record_weights(parts.norm)
+        if self._source is None or self._source.dataset is not dataset:
+            self._source = Pipeline(dataset)
+            if self._source.endless and self._steps is None:
+                raise LoopError(
+                    "the dataset repeats without end: take `repeat()` away or `take(n)` batches an"
+                    " epoch, or give session.start(total_steps=n) or `steps` in the job's record"
+                )
+            if self._source.batches is not None:
+                self._position = dataclasses.replace(self._position, length=self._source.batches)
+            before = verdicts.before_training(self._source, parts, self._session.devices)
+            self._verdict = before.after(self._verdict)
+        folder, self._checkpoint = self._checkpoint, None
+        if folder is not None:
+            self._restore(folder)
+        self._session.set_verdict(self._verdict)
+
+    def _write(self, folder: Path) -> None:
+        assert self._source is not None
+        assert self._parts is not None
+        writer = Writer()
+        states = variables.capture_entries(self._parts.entries())
+        document = {
+            "versions": _versions(),
+            "kinds": self._parts.kinds(),
+            "variables": variables.encode(states, writer),
+            "random": randomness.capture(),
+            "pipeline": dataclasses.asdict(self._source.saved()),
+            "shuffles": seeds_of(self._source.plain),
+            "verdict": [self._verdict.kind.value, self._verdict.reason],
+        }
+        writer.write(folder, document)
+        position = {FRAMEWORK: TENSORFLOW, **dataclasses.asdict(self._position)}
+        (folder / POSITION_FILE).write_text(json.dumps(position), encoding="utf-8")
+
+    def _restore(self, folder: Path) -> None:
+        assert self._source is not None
+        assert self._parts is not None
+        reader = Reader(folder)
+        reader.load()
+        document = reader.document
+        saved = SavedPipeline(**document["pipeline"])
+        for difference in (
+            _differs("the versions are", _versions(), document["versions"]),
+            _differs("model, optimizer and state are", self._parts.kinds(), document["kinds"]),
+            self._source.difference(saved),
+        ):
+            if difference:
+                raise CheckpointError(
+                    f"checkpoint {folder} does not fit: {difference}. Give what it was made with,"
+                    " or an empty checkpoint folder"
+                )
+        try:
+            states = variables.decode(document["variables"], reader)
+            variables.restore_entries(self._parts.entries(), states)
+        except variables.StateMismatch as error:
+            raise CheckpointError(f"checkpoint {folder} does not fit: {error}") from error
+        kind, reason = document["verdict"]
+        self._verdict = self._verdict.after(Verdict(Trajectory.of(kind), reason))
+        if document["shuffles"] != seeds_of(self._source.plain):
+            self._verdict = self._verdict.worse(OTHER_SHUFFLES)
+        randomness.restore(document["random"])
+        self._source.place(saved, self._position.batch)
+        reader.release()
+
+
+def _versions() -> dict[str, str]:
+    return {"tensorflow": tf.__version__, "keras": keras.__version__}
+
+
+def _differs(what: str, now: Any, before: Any) -> str:
+    return "" if now == before else f"{what} {now}, and they were {before}"
+
+
+__all__ = ["Loop", "LoopError", "Parts"]
