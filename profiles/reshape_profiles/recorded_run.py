@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,13 @@ from reshape_profiles.training_run import (
     tail,
     terminated,
 )
-from reshape_sidecar.contract import ENV_RECORDING, ENV_STOP_AFTER, HookReport
+from reshape_sidecar.contract import ENV_FIRST_GPUS, ENV_RECORDING, ENV_STOP_AFTER, HookReport
 from reshape_sidecar.wire import EXIT_SAVED
 
 POLL_S = 0.05
 CODE_BYTES_MAX = 2 * 1024**3
-IGNORED = ("__pycache__", ".git", ".venv", "node_modules")
+IGNORED = ("__pycache__", ".git", ".venv", "node_modules", "lightning_logs")
+"""Folders that are neither copied nor compared: Lightning's loggers begin one at each start."""
 UNNAMED_FILES = ("events.out.tfevents",)
 """Files whose names hold the time and the process."""
 
@@ -44,6 +45,8 @@ class Leg:
 
     devices: tuple[str, ...]
     stop_after: int | None = None
+    first_devices: int | None = None
+    """Number of devices with which training began; None: as many as those of the first process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Recorded:
     reason: str | None
     output: str
     """End of the script's output."""
+    weights: dict[int, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """After each step, by name: digest, norm and some numbers of each tensor of the model."""
 
 
 def run(
@@ -99,6 +104,7 @@ def run(
         verdict=verdict,
         reason=reason,
         output=tail(folder / "log"),
+        weights={line["weights_after"]: line["weights"] for line in lines if "weights" in line},
     )
 
 
@@ -108,6 +114,8 @@ def _leg(script: Script, leg: Leg, folder: Path, say: Say) -> int:
     extra = {ENV_RECORDING: str(recording)}
     if leg.stop_after is not None:
         extra[ENV_STOP_AFTER] = str(leg.stop_after)
+    if leg.first_devices is not None:
+        extra[ENV_FIRST_GPUS] = str(leg.first_devices)
     deadline = time.monotonic() + script.timeout_s
     with (folder / "log").open("ab") as log:
         process = started(script, leg.devices, folder, log, code=folder / "code", extra=extra)

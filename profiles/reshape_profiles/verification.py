@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reshape_profiles.comparison import (
-    DEVIATION_FACTOR,
-    DEVIATION_FLOOR,
+    WEIGHTS_FLOOR,
     Difference,
     Kind,
-    deviation,
+    Tolerance,
     differences,
 )
 from reshape_profiles.recorded_run import Leg, Recorded, run
@@ -108,8 +107,9 @@ class _Runs:
         self._script, self._devices, self._folder, self._say = script, devices, folder, say
         self._count = 0
 
-    def straight(self, name: str, size: int) -> Recorded:
-        return self.recorded(name, [Leg(tuple(self._devices[:size]))])
+    def straight(self, name: str, size: int, first: int | None = None) -> Recorded:
+        """Return a run without stops; ``first``: with the batches of so many devices."""
+        return self.recorded(name, [Leg(tuple(self._devices[:size]), first_devices=first)])
 
     def recorded(self, name: str, legs: Sequence[Leg]) -> Recorded:
         self._count += 1
@@ -117,15 +117,13 @@ class _Runs:
         folder.mkdir()
         return run(self._script, legs, folder, lambda step: self._say(name, step))
 
-    def tolerance(self, straight: Recorded, sizes: Sequence[int]) -> float:
-        """Return how far a run on other numbers of devices may differ; 0 on the same number."""
+    def tolerance(self, straight: Recorded, sizes: Sequence[int]) -> Tolerance | None:
+        """Return how far a run on other numbers of devices may differ; None on the same number."""
         others = sorted(set(sizes) - {sizes[0]})
         if not others:
-            return 0.0
-        worst = max(
-            deviation(straight, self.straight(f"without stops on {size}", size)) for size in others
-        )
-        return max(DEVIATION_FLOOR, DEVIATION_FACTOR * worst)
+            return None
+        runs = [self.straight(f"without stops on {size}", size, sizes[0]) for size in others]
+        return Tolerance.of(straight, runs)
 
 
 def _check_stops(stops: tuple[int, ...], end: int) -> None:
@@ -145,7 +143,7 @@ def _judged(
     straight: Recorded,
     found: tuple[Difference, ...],
     noise: tuple[Difference, ...],
-    tolerance: float,
+    tolerance: Tolerance | None,
 ) -> tuple[Trajectory, str, tuple[Difference, ...]]:
     """Return the verdict, its reason, and the differences that a stop made.
 
@@ -160,12 +158,28 @@ def _judged(
     by_itself = {difference.subject for difference in noise}
     made = tuple(one for one in found if one.subject not in by_itself)
     if not made:
-        equal = "equal to the last bit"
-        if tolerance:
-            equal = f"equal within {tolerance:.1g}, as other numbers of GPUs round differently"
-        return Trajectory.EXACT, equal, ()
+        return _equal(tolerance)
     broken = any(one.kind in (Kind.STEPS, Kind.EXIT) for one in made)
     return Trajectory.UNKNOWN if broken else Trajectory.STEPS_ONLY, made[0].text, made
+
+
+def _equal(
+    tolerance: Tolerance | None,
+) -> tuple[Trajectory, str, tuple[Difference, ...]]:
+    """Return the verdict on runs without a difference beyond the tolerance."""
+    if tolerance is None:
+        return Trajectory.EXACT, "equal to the last bit", ()
+    weights = tolerance.of_most_weights
+    if weights is not None and weights > WEIGHTS_FLOOR:
+        reason = (
+            f"another number of GPUs changes the weights by {weights:.1g}, also without a stop;"
+            " a stop changes nothing beside that"
+        )
+        return Trajectory.STEPS_ONLY, reason, ()
+    within = f"equal within {tolerance.worst():.1g}"
+    if weights is not None:
+        within += f", weights within {tolerance.worst(of_weights=True):.1g}"
+    return Trajectory.EXACT, f"{within}, as other numbers of GPUs round differently", ()
 
 
 def versions() -> str:

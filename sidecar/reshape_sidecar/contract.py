@@ -69,6 +69,8 @@ ENV_RECORDING = "RESHAPE_RECORDING"
 """Path of a file to which the hook or session appends each step, for ``reshape verify``."""
 ENV_STOP_AFTER = "RESHAPE_STOP_AFTER"
 """Step after which a recorded process saves and leaves by itself."""
+ENV_FIRST_GPUS = "RESHAPE_FIRST_GPUS"
+"""GPUs of the first start of a job, as whose later start a recorded process makes its batches."""
 ENV_HASHED_GENERATION = "RESHAPE_HASHED_GENERATION"
 """Generation of the process before this one in the same container: it has hashed and synced what it
 published, since the machine's boot. Not set: every file is hashed before it is loaded."""

@@ -226,9 +226,14 @@ class Session:
         if self._ranks is not None:
             self._ranks.check_joined()
 
-    def record_weights(self, measure: Callable[[], float]) -> None:
-        """Record ``measure()`` with each step of a run that ``reshape verify`` compares."""
-        self._recording.weights = measure
+    @property
+    def is_recorded(self) -> bool:
+        """Whether ``reshape verify`` compares this run; the same on every rank."""
+        return recording.is_asked()
+
+    def record_weights(self, portraits: Callable[[], dict[str, Any]]) -> None:
+        """Record ``portraits()`` with each step of a run that ``reshape verify`` compares."""
+        self._recording.weights = portraits
 
     def set_verdict(self, verdict: Verdict) -> None:
         """Report whether a reshape changes the numbers of training."""

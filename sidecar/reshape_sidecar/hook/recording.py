@@ -23,6 +23,8 @@ KERAS_OWN = frozenset({"History", "ProgbarLogger"})
 """Callbacks of Keras that hold a History, which is recorded by itself, or only what was shown."""
 NOT_RECORDED = frozenset({"_model", "model", "params", "_params", "validation_data"})
 ENTRIES_MAX, DEPTH_MAX = 10_000, 4
+WEIGHT_NUMBERS_MAX = 32
+"""Numbers of a tensor of weights that are recorded, evenly spaced."""
 
 
 class Recording:
@@ -31,16 +33,16 @@ class Recording:
     def __init__(self, path: Path | None, stop_after: int | None, stop: Stop) -> None:
         self._file = path.open("a", encoding="utf-8") if path is not None else None
         self._stop_after, self._stop = stop_after, stop
-        self.weights: Callable[[], float] | None = None
-        """Measures the weights after a step; None: they are not recorded."""
+        self.weights: Callable[[], dict[str, Any]] | None = None
+        """Returns portraits of the weights after a step; None: they are not recorded."""
 
     def step_ended(self, step: int, logs: Mapping[str, Any] | None) -> None:
         """Record the values of a step, and request the stop if this step is the last one."""
         if self._file is None:
             return
-        values = {name: portrait(value) for name, value in (logs or {}).items()}
         if self.weights is not None:
-            values["weights"] = portrait(self.weights())
+            self._write({"weights_after": step, "weights": self.weights()})
+        values = {name: portrait(value) for name, value in (logs or {}).items()}
         self._write({"step": step, "logs": values})
         if self._stop_after is not None and step >= self._stop_after:
             self._stop.request()
@@ -59,6 +61,11 @@ class Recording:
         assert self._file is not None
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()  # the process may end without closing its files
+
+
+def is_asked() -> bool:
+    """Return whether a chief records this run: the answer is the same on every rank."""
+    return ENV_RECORDING in os.environ
 
 
 def from_environment(stop: Stop, chief: bool = True) -> Recording:

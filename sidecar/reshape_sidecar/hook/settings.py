@@ -46,6 +46,8 @@ class HookSettings:
     report_level: int = 1
     hashed_generation: int | None = None
     target: Target | None = None
+    first_gpus: int | None = None
+    """GPUs of the job's first start; None: a checkpoint says so, or this is the first."""
     standby_fd: int | None = None
     """Descriptor on which a successor waits for its release; it has no generation before that."""
 
@@ -125,6 +127,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             text(contract.ENV_METRIC),
             whole(contract.ENV_EPOCHS_IN_A_ROW, 1) or 1,
         ),
+        first_gpus=whole(contract.ENV_FIRST_GPUS, 1),
         standby_fd=standby_fd,
     )
 

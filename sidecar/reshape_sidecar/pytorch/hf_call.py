@@ -26,6 +26,7 @@ from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.hf_state import Position, RankState, Saved
 from reshape_sidecar.pytorch.hf_verdict import Watch
 from reshape_sidecar.pytorch.loop import TrainerSession
+from reshape_sidecar.pytorch.weights import portraits
 from reshape_sidecar.wire import Trajectory
 
 
@@ -66,9 +67,12 @@ class Call:
         """Steps since the last boundary."""
         self._batches: EpochBatches | None = None
         self._random_of_epoch: dict[str, Any] | None = None
+        self._loss: Any = 0.0
+        """Sum over the micro-batches since the last boundary, on this rank."""
         self._limit = length
         self._ignores_items = resumed is not None and resumed.position.ignores_items
         self._begun = False
+        session.record_weights(lambda: portraits([trainer.model]))
 
     # -- the begin --------------------------------------------------------------------------------
 
@@ -174,6 +178,8 @@ class Call:
         loss, verdict = self._watch.step(self.trainer, step, count)
         self._ignores_items = self._ignores_items or self._watch.ignores_items
         self._set_verdict(verdict)
+        if self._session.is_recorded:
+            self._loss = self._loss + loss.detach()
         return loss
 
     def base_loss(self, model: Any, result: Any) -> Any:
@@ -257,8 +263,7 @@ class Call:
         if self._limit is None:
             session.total_steps = session.step + steps + max(0, state.max_steps - self._counted)
         if steps:
-            loss = next((log["loss"] for log in reversed(state.log_history) if "loss" in log), None)
-            session.step_done(steps=steps, epoch=self._epoch, loss=loss)
+            session.step_done(steps=steps, epoch=self._epoch, loss=self._newest_loss())
         stops = session.should_stop()
         if not stops and not session.saves_now() and not is_last:
             return True
@@ -268,6 +273,14 @@ class Call:
         if stops and is_saved:
             session.leave()
         return is_saved
+
+    def _newest_loss(self) -> float | None:
+        """Return the loss that Trainer has logged last; the step's own if the run is recorded."""
+        if self._session.is_recorded:
+            loss, self._loss = self._loss, 0.0
+            return hf_state.mean(loss, self.trainer.args.device)
+        logs = reversed(self.trainer.state.log_history)
+        return next((log["loss"] for log in logs if "loss" in log), None)
 
     def _write(self, folder: Path, ranks: list[RankState], *, is_over: bool = False) -> None:
         trainer, verdict = self.trainer, self._verdict

@@ -16,6 +16,7 @@ import torch
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.pytorch import hf_state, hf_verdict
 from reshape_sidecar.pytorch.data import length, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
@@ -26,6 +27,9 @@ from reshape_sidecar.pytorch.loop import Write
 
 class CallsSession(CallSession, Protocol):
     """What the calls need of their session (``reshape_sidecar.session``)."""
+
+    @property
+    def settings(self) -> HookSettings: ...
 
     @property
     def checkpoint(self) -> Path | None: ...
@@ -122,6 +126,7 @@ class Calls:
         if self._session is None:
             self._session = self._start()
             self._length = self._session.total_steps
+            self._first_ranks = self._session.settings.first_gpus or 0
             folder = self._session.checkpoint
             self._saved = Saved.read(folder) if folder is not None else None
             if self._saved is not None:

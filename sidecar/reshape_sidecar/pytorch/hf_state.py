@@ -188,6 +188,15 @@ def gather(state: RankState) -> list[RankState]:
     return [RankState(*fields) for fields in states]
 
 
+def mean(loss: Any, device: Any) -> float:
+    """Return the mean of the losses of all ranks; each of them calls it at the same step."""
+    total = torch.as_tensor(loss, dtype=torch.float32, device=device).clone()
+    if not (dist.is_available() and dist.is_initialized()):
+        return float(total)
+    dist.all_reduce(total)
+    return float(total) / int(dist.get_world_size())
+
+
 def agree(is_saved: bool) -> bool:
     """Return ``is_saved`` of rank 0, on every rank, once all of them have called it."""
     if not (dist.is_available() and dist.is_initialized()):

@@ -129,6 +129,8 @@ class Loaders:
 
     def __init__(self, ranks: int, rank: int, seed: int, epoch: Callable[[], int]) -> None:
         self._ranks, self._rank, self._seed, self._epoch = ranks, rank, seed, epoch
+        self.first_ranks = ranks
+        """Processes with which training began, unless a checkpoint says it."""
         self._known: list[dict[str, Any]] | None = None
         self._orders: list[States | None] = []
         self._skip = 0
@@ -211,9 +213,9 @@ class Loaders:
             self.reasons.append(f"{type(batches).__name__} makes batches of its own")
             return
         fact["batch"] = size * self._ranks
-        if known is None or known.get("batch") in (None, fact["batch"]):
+        whole = (known or {}).get("batch") or size * self.first_ranks
+        if whole == fact["batch"]:
             return
-        whole = known["batch"]
         if whole % self._ranks:
             raise LoaderError(
                 f"training began with a batch of {whole} samples on all GPUs together, which"

@@ -24,6 +24,7 @@ from reshape_sidecar.pytorch.data import generator_states, random_states, seed_o
 from reshape_sidecar.pytorch.lightning_data import Loaders
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
 from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession, Write
+from reshape_sidecar.pytorch.weights import portraits
 from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
@@ -123,6 +124,7 @@ class Fits:
                 mine = orders[min(self._rank, len(orders) - 1)] if fit.in_epoch else []
                 fit.loaders.resume(list(saved.loaders), saved.batches, mine)
         self.fit = fit
+        session.record_weights(lambda: portraits([trainer.lightning_module]))
         session.loop_begins()
         return fit
 
@@ -228,7 +230,7 @@ class Fits:
         if session.settings.steps is None:
             session.total_steps = self._total_steps(trainer, session.step + 1)
         epoch = trainer.fit_loop.epoch_progress.current.processed
-        session.step_done(epoch=epoch, loss=fit.loss)
+        session.step_done(epoch=epoch, loss=self._loss(fit))
         self._judge(fit)
         self._report_evaluation(fit)
         if is_last:
@@ -239,6 +241,13 @@ class Fits:
             if stops and is_saved:
                 self._leave(trainer)
         self._end_at_record(trainer, session, is_epoch_end=batches == 0)
+
+    def _loss(self, fit: Fit) -> Any:
+        """Return this rank's loss of the newest batch; that of all ranks if the run is recorded."""
+        assert self._session is not None
+        if fit.loss is None or not self._session.is_recorded:
+            return fit.loss
+        return fit.trainer.strategy.reduce(fit.loss.detach().clone(), reduce_op="mean")
 
     def _open(self) -> FitSession:
         own = signal.getsignal(signal.SIGTERM)
@@ -277,7 +286,12 @@ class Fits:
 
     def _loaders(self, trainer: Any) -> Loaders:
         progress = trainer.fit_loop.epoch_progress
-        return Loaders(self._ranks, self._rank, self._seed, lambda: int(progress.current.processed))
+        loaders = Loaders(
+            self._ranks, self._rank, self._seed, lambda: int(progress.current.processed)
+        )
+        assert self._session is not None
+        loaders.first_ranks = self._session.settings.first_gpus or self._ranks
+        return loaders
 
     def _restore_numbers(self, fit: Fit) -> None:
         """Set the random numbers and metrics as the process before left them."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from reshape_sidecar.pytorch.data import (
     seed_generators,
     seed_of,
 )
+from reshape_sidecar.pytorch.weights import portraits
 
 STATE_FILE = "state.pt"
 VERDICT_STEPS = 3
@@ -52,6 +52,8 @@ class StepSession(Protocol):
     def target_reached(self) -> bool: ...
 
     def set_verdict(self, verdict: Verdict) -> None: ...
+
+    def record_weights(self, portraits: Callable[[], dict[str, Any]]) -> None: ...
 
     def step_done(
         self,
@@ -75,8 +77,6 @@ class LoopSession(StepSession, Protocol):
 
     def check_joined(self) -> None: ...
 
-    def record_weights(self, measure: Callable[[], float]) -> None: ...
-
     def take_metrics(self) -> dict[str, float]: ...
 
     def finished(self, write: Write) -> None: ...
@@ -84,6 +84,9 @@ class LoopSession(StepSession, Protocol):
 
 class TrainerSession(StepSession, Protocol):
     """What a trainer of a library needs of its session, beyond what a loop needs."""
+
+    @property
+    def is_recorded(self) -> bool: ...
 
     def evaluated(self, metric: str, value: float) -> bool: ...
 
@@ -141,10 +144,9 @@ class Parts:
                     " `processes: one`"
                 )
 
-    def norm(self) -> float:
-        """Return the norm of all weights: other weights have another one."""
-        weights = [weight.detach() for model in self.models for weight in model.parameters()]
-        return math.sqrt(sum(weight.double().square().sum().item() for weight in weights))
+    def weights(self) -> dict[str, Any]:
+        """Return portraits of all weights, for a recording."""
+        return portraits(_unwrapped(model) for model in self.models)
 
     def save(self, folder: Path, position: Position) -> None:
         """Write all parts and the position into ``folder``."""
@@ -329,7 +331,7 @@ class Loop:
         rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
         parts.check(ranks)
         self._parts = parts
-        self._session.record_weights(parts.norm)
+        self._session.record_weights(parts.weights)
         known = self._position
         seed = self._agreed_seed(ranks) if known is None else known.seed
         if self._share is None or self._share.loader is not loader:

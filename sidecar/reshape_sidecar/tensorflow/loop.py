@@ -24,6 +24,7 @@ from reshape_sidecar.loop_origin import FRAMEWORK, POSITION_FILE, TENSORFLOW, po
 from reshape_sidecar.tensorflow import verdict as verdicts
 from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
 from reshape_sidecar.tensorflow.parts import LoopError, Parts
+from reshape_sidecar.tensorflow.weights import portraits
 from reshape_sidecar.wire import Trajectory
 
 Write = Callable[[Path], None]
@@ -50,7 +51,7 @@ class LoopSession(Protocol):
     @property
     def devices(self) -> int: ...
 
-    def record_weights(self, measure: Callable[[], float]) -> None: ...
+    def record_weights(self, portraits: Callable[[], dict[str, Any]]) -> None: ...
 
     def set_verdict(self, verdict: Verdict) -> None: ...
 
@@ -187,7 +188,7 @@ class Loop:
 
     def _attach(self, dataset: Any, parts: Parts) -> None:
         self._parts = parts
-        self._session.record_weights(parts.norm)
+        self._session.record_weights(lambda: portraits(parts.weights()))
         if self._source is None or self._source.dataset is not dataset:
             self._source = Pipeline(dataset)
             if self._source.endless and self._steps is None:

@@ -6,7 +6,6 @@ those of an optimizer that has none yet.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,9 +40,7 @@ class Parts:
 
     def entries(self) -> list[Entry]:
         """Return group, name and variable of all that a checkpoint holds, each once."""
-        found: list[Entry] = []
-        for number, one in enumerate(self.models):
-            found += [_numbered(number, entry) for entry in _of_model(one)]
+        found = self.weights()
         groups = (("optimizer", self.optimizers), ("state", self._others))
         for group, objects in groups:
             for one in objects:
@@ -58,15 +55,13 @@ class Parts:
             for objects in (self.models, self.optimizers, self._others)
         ]
 
-    def norm(self) -> float:
-        """Return the norm of all weights: other weights have another one."""
-        weights = [one for model in self.models for _, _, one in _of_model(model)]
-        squares = 0.0
-        for weight in weights:
-            value = tf.convert_to_tensor(weight)
-            if value.dtype.is_floating:
-                squares += float(tf.reduce_sum(tf.square(tf.cast(value, tf.float64))))
-        return math.sqrt(squares)
+    def weights(self) -> list[Entry]:
+        """Return group, name and variable of the models alone."""
+        return [
+            _numbered(number, entry)
+            for number, one in enumerate(self.models)
+            for entry in _of_model(one)
+        ]
 
     def _build_optimizers(self) -> None:
         """Make the slots now: a checkpoint is restored before the first step."""
