@@ -110,7 +110,7 @@ class Effects:
         refusals = self._launcher.refusals(trial)
         found = tuple(FieldError(r.field, r.what, r.remedy) for r in refusals)
         if spec.span is not Spans.NEVER:
-            what = f"{spec.span.value} places workers on several hosts, and no launcher can yet"
+            what = f"{spec.span.value} places workers on several hosts, and no daemon can yet"
             found += (FieldError("span", what, "leave span out, or write never"),)
         return found
 

@@ -119,7 +119,7 @@ def test_a_record_that_may_span_is_refused_because_no_launcher_places_a_gang() -
     assert effects.refusals(spec) == ()
     (error,) = effects.refusals(replace(spec, span=Spans.ANY))
     assert error.path == "span"
-    assert "any places workers on several hosts, and no launcher can yet" in error.message
+    assert "any places workers on several hosts, and no daemon can yet" in error.message
     assert "leave span out" in error.hint
 
 
