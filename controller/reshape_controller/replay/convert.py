@@ -22,10 +22,13 @@ from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records.limits import GLOBAL_BATCH_MAX, PRIORITY_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
+from reshape_controller.replay.slurm_cells import gpu_type_of, is_resources
 from reshape_controller.replay.trace_cells import (
     BadCell,
+    duration_of,
     gpus_of,
     is_missing,
+    is_no_time,
     number_of,
     sizes_of,
     time_of,
@@ -185,6 +188,8 @@ class _Amount(NamedTuple):
     """What was assumed."""
     unfit: str
     """Reason for which such rows become no job; empty if they become jobs."""
+    in_slurm: bool
+    """True for a list of Slurm's resources; there a dot in a name marks a step of a job."""
 
 
 class _Converter:
@@ -222,6 +227,9 @@ class _Converter:
         # fmt: on
         amount = self.amounts.get((gpus, milli)) or self._amount(gpus, milli)
         submit_s = self._time(submit, "submit")
+        if amount.in_slurm and "." in name:
+            self.left_out.append(LeftOut(submit_s, "of steps inside Slurm's jobs", 0.0))
+            return
         if amount.gpus <= 0.0:
             self.left_out.append(LeftOut(submit_s, "without a GPU", 0.0))
             return
@@ -278,7 +286,8 @@ class _Converter:
                 unfit = unfit or f"with more than {largest} GPUs (a job lives on one host)"
         held = gpu_count * share
         work_gpus = float(number) if choices.parts is Parts.ROUND else held
-        found = _Amount(held, number, min(number, largest), work_gpus, tuple(notes), unfit)
+        in_slurm, whole = is_resources(gpus), min(number, largest)
+        found = _Amount(held, number, whole, work_gpus, tuple(notes), unfit, in_slurm)
         self.amounts[gpus, milli] = found
         return found
 
@@ -316,7 +325,7 @@ class _Converter:
         try:
             seconds, is_date = time_of(text)
         except ValueError as error:
-            if is_missing(text):
+            if is_no_time(text):
                 return None
             raise BadCell(f"{getattr(self.columns, column)} {error}") from None
         if self.dates is None:
@@ -330,7 +339,7 @@ class _Converter:
         """Return a job's seconds of training; 0 without. Raises BadCell."""
         backwards = ""
         if self.columns.end is None:
-            seconds = self._number(duration, "duration")
+            seconds = duration_of(duration, self.columns.duration or "")
             if seconds < 0.0:
                 backwards = f"{self.columns.duration} is {duration}"
         else:
@@ -395,6 +404,8 @@ class _Converter:
     def _gpu_type(self, text: str, kind: str) -> str:
         """Return the GPU type on which a job ran."""
         default = self.choices.gpu_type
+        if is_resources(text):
+            text = gpu_type_of(text)
         if is_missing(text):
             return default
         found = self.gpu_types.get((text, kind))

@@ -10,10 +10,14 @@ import re
 from datetime import UTC, datetime
 
 from reshape_controller.records.limits import GPUS_MAX, SIZES_MAX
+from reshape_controller.replay import slurm_cells
 from reshape_controller.replay.inputs import SECONDS_MAX
 
 MISSING = ("", "nan", "-nan", "null", "none")
 """Spellings of a missing value in traces, in lower case."""
+NO_TIME = ("unknown",)
+"""Spellings of a time that is not known, such as the end of a job that still runs."""
+NO_DURATION = ("unlimited", "partition_limit", *NO_TIME)
 GPU_COUNT_MAX = 1e6
 """Largest number of GPUs of a row. A number beyond it is taken for a mistake."""
 _RANGE = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
@@ -26,6 +30,11 @@ class BadCell(Exception):
 def is_missing(text: str) -> bool:
     """Return True if a cell has no value."""
     return not text or text.strip().lower() in MISSING
+
+
+def is_no_time(text: str) -> bool:
+    """Return True if a cell has no time."""
+    return is_missing(text) or text.strip().lower() in NO_TIME
 
 
 def number_of(text: str, column: str) -> float:
@@ -44,12 +53,35 @@ def number_of(text: str, column: str) -> float:
 
 
 def gpus_of(text: str, column: str) -> float:
-    """Return the number of GPUs in a cell of ``column``; 0 if it is missing. Raises BadCell."""
-    value = number_of(text, column)
+    """Return the number of GPUs in a cell of ``column``, which may be a list of Slurm's resources;
+    0 if it is missing. Raises BadCell."""
+    if slurm_cells.is_resources(text):
+        try:
+            value = slurm_cells.gpus_of(text)
+        except ValueError as error:
+            raise BadCell(f"{column} is {text!r}, and {error}") from None
+    else:
+        value = number_of(text, column)
     if not 0.0 <= value <= GPU_COUNT_MAX:
         what = f"{column} is {text!r}, and must be a number of GPUs"
         raise BadCell(f"{what} from 0 to {GPU_COUNT_MAX:.0f}")
     return value
+
+
+def duration_of(text: str, column: str) -> float:
+    """Return the seconds in a cell of ``column``, also of Slurm's ``D-HH:MM:SS``; 0 if it is
+    missing or unlimited. Raises BadCell."""
+    if ":" in text:
+        seconds = slurm_cells.seconds_of(text)
+        if seconds is None:
+            raise BadCell(f"{column} is {text!r}; write seconds, or [D-]HH:MM:SS as Slurm does")
+        return seconds
+    try:
+        return number_of(text, column)
+    except BadCell:
+        if text.strip().lower() in NO_DURATION:
+            return 0.0
+        raise
 
 
 def time_of(text: str) -> tuple[float, bool]:

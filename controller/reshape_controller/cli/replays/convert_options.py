@@ -30,9 +30,11 @@ class ColumnOptions:
     """The options that name columns of a trace."""
 
     submit: Annotated[str, column("Submission: seconds, or a date.")] = "submit_time"
-    gpus: Annotated[str, column("GPU count of a job.")] = "gpu_num"
+    gpus: Annotated[str, column("GPU count of a job, or Slurm's AllocTRES.")] = "gpu_num"
     milli: Annotated[str | None, column("Thousandths of each GPU that the job uses.")] = None
-    duration: Annotated[str | None, column("Duration in seconds; default: duration.")] = None
+    duration: Annotated[
+        str | None, column("Duration: seconds, or D-HH:MM:SS; default: duration.")
+    ] = None
     start: Annotated[str | None, column("Start of the training; with --end.")] = None
     end: Annotated[str | None, column("End of the training, instead of a duration.")] = None
     iterations: Annotated[str | None, column("Number of iterations, instead of a duration.")] = None
