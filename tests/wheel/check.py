@@ -56,10 +56,12 @@ IN_A_JOB = {
     "reshape_sidecar.pytorch.lightning_state",
     "reshape_sidecar.pytorch.lightning_verdict",
     "reshape_sidecar.pytorch.loop",
+    "reshape_sidecar.pytorch.weights",
     "reshape_sidecar.tensorflow.data",
     "reshape_sidecar.tensorflow.loop",
     "reshape_sidecar.tensorflow.parts",
     "reshape_sidecar.tensorflow.verdict",
+    "reshape_sidecar.tensorflow.weights",
 }
 """Modules that need a framework, which a job brings: its script imports it. Nothing else may."""
 FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
