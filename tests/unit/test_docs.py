@@ -33,7 +33,6 @@ from reshape_controller.core.transitions import GPU_CHANGES, JOB_PHASES
 from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.support import architecture_tables
-from tests.support.gate import examples
 from tests.support.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +115,7 @@ def seen() -> Seen:
     with patch.context() as context:
         context.setattr(State, "put_gpu", watched_gpu)
         context.setattr(World, "check", watched_check)
-        for seed in range(examples(CHAOS_RUNS)):
+        for seed in range(CHAOS_RUNS):
             play(random.Random(seed), seen)
     return seen
 
