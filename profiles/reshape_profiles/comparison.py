@@ -7,6 +7,7 @@ number has a tolerance of its own: what runs without stops differ by in that num
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from collections.abc import Iterable, Iterator
@@ -87,8 +88,9 @@ class Tolerance:
     def at(self, step: int, name: str) -> float:
         """Return the tolerance of a number after ``step``."""
         floor = WEIGHTS_FLOOR if name.startswith(WEIGHT) else DEVIATION_FLOOR
-        before = [worst for known, worst in self._known.get(name, ()) if known <= step]
-        return max(floor, DEVIATION_FACTOR * before[-1]) if before else floor
+        known = self._known.get(name, [])
+        before = bisect.bisect_right(known, step, key=lambda entry: entry[0])
+        return max(floor, DEVIATION_FACTOR * known[before - 1][1]) if before else floor
 
     def worst(self, *, of_weights: bool = False) -> float:
         """Return the largest tolerance of a tensor of weights, or else of another number."""

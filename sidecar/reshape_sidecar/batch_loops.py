@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.loop_session import LoopSession
 
 if TYPE_CHECKING:
     from reshape_sidecar.pytorch.loop import Loop as PyTorchLoop
-    from reshape_sidecar.pytorch.loop import LoopSession as PyTorchSession
     from reshape_sidecar.tensorflow.loop import Loop as TensorFlowLoop
-    from reshape_sidecar.tensorflow.loop import LoopSession as TensorFlowSession
-
-    class AnyLoopSession(PyTorchSession, TensorFlowSession, Protocol):
-        """What the loops of both frameworks need of their session."""
-
 
 NOT_OF_TENSORFLOW = (
     "a TensorFlow loop has no `scheduler` or `scaler` (give a schedule as the learning rate, and"
@@ -29,7 +24,7 @@ NOT_OF_PYTORCH = "`state` is for a TensorFlow loop; give `model`, `scheduler` or
 class BatchLoops:
     """The loop of a session; a framework is imported only if the loop is its."""
 
-    def __init__(self, session: AnyLoopSession, settings: HookSettings) -> None:
+    def __init__(self, session: LoopSession, settings: HookSettings) -> None:
         self._session, self._settings = session, settings
         self._pytorch_loop: PyTorchLoop | None = None
         self._tensorflow_loop: TensorFlowLoop | None = None

@@ -96,6 +96,8 @@ class Session:
         self._began_s = time.monotonic()
         self._loops = BatchLoops(self, settings)
         self._metrics: dict[str, float] = {}
+        self.is_recorded = recording.is_asked()
+        """Whether ``reshape verify`` compares this run; the same on every rank."""
         self.step = 0
         """Steps done."""
         self.epoch = 0
@@ -225,11 +227,6 @@ class Session:
         """Raise NotJoined if this process trains without those of the other GPUs."""
         if self._ranks is not None:
             self._ranks.check_joined()
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether ``reshape verify`` compares this run; the same on every rank."""
-        return recording.is_asked()
 
     def record_weights(self, portraits: Callable[[], dict[str, Any]]) -> None:
         """Record ``portraits()`` with each step of a run that ``reshape verify`` compares."""

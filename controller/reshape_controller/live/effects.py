@@ -42,6 +42,7 @@ from reshape_launcher.spec import (
     LaunchError,
     LaunchSpec,
     ReleaseCheck,
+    one_host_only,
 )
 
 WATCH_EVERY_S = 1.0
@@ -108,11 +109,10 @@ class Effects:
         job = Job(JobId(spec.name), spec, 0, 0.0)
         trial = launch_spec(self._settings, job, HostId("any"), (), epoch=0, save_s=0.0)
         refusals = self._launcher.refusals(trial)
-        found = tuple(FieldError(r.field, r.what, r.remedy) for r in refusals)
         if spec.span is not Spans.NEVER:
             what = f"{spec.span.value} places workers on several hosts, and no daemon can yet"
-            found += (FieldError("span", what, "leave span out, or write never"),)
-        return found
+            refusals += (one_host_only(what),)
+        return tuple(FieldError(r.field, r.what, r.remedy) for r in refusals)
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         """Begin to carry out what was committed. Returns at once."""

@@ -404,8 +404,7 @@ class _Converter:
     def _gpu_type(self, text: str, kind: str) -> str:
         """Return the GPU type on which a job ran."""
         default = self.choices.gpu_type
-        if is_resources(text):
-            text = gpu_type_of(text)
+        text = gpu_type_of(text) if "=" in text and is_resources(text) else text
         if is_missing(text):
             return default
         found = self.gpu_types.get((text, kind))

@@ -67,13 +67,7 @@ def before_training(model: Any, position: Any, settings: HookSettings) -> Verdic
 def after_first_step(model: Any, position: Any, verdict: Verdict) -> Verdict:
     """Return ``verdict`` with the reasons that the traced step shows."""
     graphs = list(_step_graphs(model))
-    if not graphs:
-        verdict = verdict.worse("the training step runs eagerly: what it draws cannot be seen")
-    names = sorted(set(pipeline_reasons.stateful_random(graphs)))
-    if names:
-        listing = ", ".join(names)
-        verdict = verdict.worse(f"the training step draws stateful random numbers ({listing})")
-    for reason in position.data.reasons_of_step(graphs):
+    for reason in (*pipeline_reasons.of_step(graphs), *position.data.reasons_of_step(graphs)):
         verdict = verdict.worse(reason)
     strange = sorted(set(_strange_variables(model)))
     if strange:

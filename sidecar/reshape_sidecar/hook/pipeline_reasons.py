@@ -45,7 +45,22 @@ def of(end: Any, datasets: list[Any], *, once: bool) -> Iterator[str]:
         yield "the data pipeline repeats what it has shuffled"
 
 
-def stateful_random(graphs: Iterable[Any]) -> Iterator[str]:
+def of_step(graphs: list[Any]) -> Iterator[str]:
+    """Yield the reasons that the traced ``graphs`` of a training step show."""
+    if not graphs:
+        yield "the training step runs eagerly: what it draws cannot be seen"
+    drawn = sorted(set(_stateful_random(graphs)))
+    if drawn:
+        yield f"the training step draws stateful random numbers ({', '.join(drawn)})"
+
+
+def is_seeded(dataset: Any) -> bool:
+    """Return whether a dataset that draws has a seed: of the script, or one that the hook gives."""
+    seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
+    return any(seed is not None and int(seed) for seed in seeds)
+
+
+def _stateful_random(graphs: Iterable[Any]) -> Iterator[str]:
     """Yield the types of operations that draw from a state inside of TensorFlow."""
     for graph in graphs:
         for operation in operations(graph):
@@ -62,7 +77,7 @@ def _operations(datasets: list[Any]) -> Iterator[str]:
     """Yield the stateful random and Python operations in the functions of a pipeline."""
     for dataset in datasets:
         for function in functions(dataset):
-            yield from stateful_random([function.graph])
+            yield from _stateful_random([function.graph])
             for operation in operations(function.graph):
                 if operation.type in PYTHON_OPERATIONS:
                     yield operation.type
@@ -76,9 +91,7 @@ def _unordered(dataset: Any) -> bool:
 
 def _unseeded(dataset: Any) -> bool:
     """Return whether a dataset yields other random numbers in each process."""
-    seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
-    random = type(dataset).__name__.endswith("RandomDataset")
-    return random and not any(seed is not None and int(seed) for seed in seeds)
+    return type(dataset).__name__.endswith("RandomDataset") and not is_seeded(dataset)
 
 
 def _shuffles_inside(dataset: Any) -> bool:

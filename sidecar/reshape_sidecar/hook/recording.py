@@ -117,6 +117,24 @@ def portrait(value: Any, depth: int = 0) -> Any:
     return _array(value)
 
 
+def weight_portrait(data: bytes, norm: float, numbers: Iterable[float]) -> dict[str, Any]:
+    """Return what is recorded of a tensor of weights.
+
+    Runs on the same devices must agree in the digest of all its bits, ``data``. ``numbers``: some
+    of its numbers (``evenly``), so that a recording of a large model stays small.
+    """
+    return {
+        "digest": hashlib.sha256(data).hexdigest()[:16],
+        "norm": norm.hex(),
+        "numbers": [number.hex() for number in numbers],
+    }
+
+
+def evenly(count: int) -> slice:
+    """Return which of ``count`` numbers of a tensor are recorded."""
+    return slice(None, None, max(1, -(-count // WEIGHT_NUMBERS_MAX)))
+
+
 def _array(value: Any) -> Any:
     """Return a number, or the digest of an array, of a tensor, array or variable."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):

@@ -17,12 +17,12 @@ import torch
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.loop_session import Write
 from reshape_sidecar.pytorch import hf_state, hf_verdict
 from reshape_sidecar.pytorch.data import length, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_call import Call, CallSession, ended_file
 from reshape_sidecar.pytorch.hf_state import Saved
-from reshape_sidecar.pytorch.loop import Write
 
 
 class CallsSession(CallSession, Protocol):

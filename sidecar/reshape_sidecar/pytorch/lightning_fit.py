@@ -19,11 +19,12 @@ import torch
 from reshape_sidecar import claims
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.loop_session import Write
 from reshape_sidecar.pytorch import lightning_state, lightning_verdict
 from reshape_sidecar.pytorch.data import generator_states, random_states, seed_of
 from reshape_sidecar.pytorch.lightning_data import Loaders
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
-from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession, Write
+from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession
 from reshape_sidecar.pytorch.weights import portraits
 from reshape_sidecar.wire import Trajectory
 

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
+from reshape_sidecar.loop_session import LoopSession, StepSession, Write
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
@@ -35,51 +36,10 @@ from reshape_sidecar.pytorch.weights import portraits
 STATE_FILE = "state.pt"
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
-Write = Callable[[Path], None]
 
 
 class LoopError(ValueError):
     """A call of ``job.batches`` that cannot be served; the message says why, and the remedy."""
-
-
-class StepSession(Protocol):
-    """What all that trains in PyTorch needs of its session (``reshape_sidecar.session``)."""
-
-    step: int
-    total_steps: int | None
-
-    @property
-    def target_reached(self) -> bool: ...
-
-    def set_verdict(self, verdict: Verdict) -> None: ...
-
-    def record_weights(self, portraits: Callable[[], dict[str, Any]]) -> None: ...
-
-    def step_done(
-        self,
-        write: Write | None = None,
-        *,
-        steps: int = 1,
-        epoch: int | None = None,
-        loss: float | None = None,
-        accuracy: float | None = None,
-    ) -> None: ...
-
-
-class LoopSession(StepSession, Protocol):
-    """What a loop needs of its session."""
-
-    @property
-    def checkpoint(self) -> Path | None: ...
-
-    @property
-    def complete(self) -> bool: ...
-
-    def check_joined(self) -> None: ...
-
-    def take_metrics(self) -> dict[str, float]: ...
-
-    def finished(self, write: Write) -> None: ...
 
 
 class TrainerSession(StepSession, Protocol):

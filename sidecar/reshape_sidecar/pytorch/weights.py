@@ -1,18 +1,13 @@
-"""The weights of models as ``reshape verify`` compares them: some numbers of each tensor.
-
-The numbers are few, so that a recording of a large model stays small; the digest covers all of
-them, and runs on the same devices must agree in it.
-"""
+"""The weights of PyTorch models as ``reshape verify`` compares them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from reshape_sidecar.hook.recording import WEIGHT_NUMBERS_MAX
+from reshape_sidecar.hook.recording import evenly, weight_portrait
 
 
 def portraits(models: Iterable[Any]) -> dict[str, dict[str, Any]]:
@@ -29,9 +24,5 @@ def _portrait(tensor: torch.Tensor) -> dict[str, Any]:
     flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     flat = flat.detach().reshape(-1)
     data = flat.cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    step = max(1, -(-len(flat) // WEIGHT_NUMBERS_MAX))
-    return {
-        "digest": hashlib.sha256(data).hexdigest()[:16],
-        "norm": float(flat.double().norm()).hex(),
-        "numbers": [float(number).hex() for number in flat[::step].double().tolist()],
-    }
+    norm, numbers = float(flat.double().norm()), flat[evenly(len(flat))].double().tolist()
+    return weight_portrait(data, norm, numbers)

@@ -15,7 +15,8 @@ import tensorflow as tf
 from reshape_sidecar.hook import caches, data_state, placement
 from reshape_sidecar.hook.batches import INFINITE
 from reshape_sidecar.hook.data_state import SavedData
-from reshape_sidecar.hook.pipelines import pipeline
+from reshape_sidecar.hook.pipeline_reasons import is_seeded
+from reshape_sidecar.hook.pipelines import pipeline, undistributed
 from reshape_sidecar.tensorflow.parts import LoopError
 
 
@@ -42,11 +43,8 @@ class Pipeline:
         Raises LoopError.
         """
         self.dataset = dataset
-        self.strategy: Any = None
-        self.plain = dataset
-        if not isinstance(dataset, tf.data.Dataset):
-            self.plain = getattr(dataset, "_original_dataset", None)
-            self.strategy = getattr(dataset, "_strategy", None)
+        self.plain = undistributed(dataset)
+        self.strategy: Any = None if self.plain is dataset else getattr(dataset, "_strategy", None)
         if not isinstance(self.plain, tf.data.Dataset):
             raise LoopError(
                 "job.batches takes a tf.data.Dataset, or what strategy.experimental_distribute_"
@@ -129,13 +127,10 @@ class Pipeline:
 
 def unseeded_shuffle(end: Any) -> bool:
     """Return whether a shuffle has no seed: neither the script's, nor one that the hook gives."""
-    for dataset in pipeline(end):
-        seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
-        if type(dataset).__name__ == "_ShuffleDataset" and not any(
-            seed is not None and int(seed) for seed in seeds
-        ):
-            return True
-    return False
+    return any(
+        type(dataset).__name__ == "_ShuffleDataset" and not is_seeded(dataset)
+        for dataset in pipeline(end)
+    )
 
 
 def seeds_of(end: Any) -> list[list[int]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,53 +21,16 @@ from reshape_sidecar.hook import randomness, variables
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.values import Reader, Writer
 from reshape_sidecar.loop_origin import FRAMEWORK, POSITION_FILE, TENSORFLOW, position_of
+from reshape_sidecar.loop_session import LoopSession
 from reshape_sidecar.tensorflow import verdict as verdicts
 from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
 from reshape_sidecar.tensorflow.parts import LoopError, Parts
 from reshape_sidecar.tensorflow.weights import portraits
 from reshape_sidecar.wire import Trajectory
 
-Write = Callable[[Path], None]
 OTHER_SHUFFLES = (
     "the shuffles have other seeds than before the restart: make the dataset before job.epochs(...)"
 )
-
-
-class LoopSession(Protocol):
-    """What a loop needs of its session (``reshape_sidecar.session``)."""
-
-    step: int
-    total_steps: int | None
-
-    @property
-    def checkpoint(self) -> Path | None: ...
-
-    @property
-    def complete(self) -> bool: ...
-
-    @property
-    def target_reached(self) -> bool: ...
-
-    @property
-    def devices(self) -> int: ...
-
-    def record_weights(self, portraits: Callable[[], dict[str, Any]]) -> None: ...
-
-    def set_verdict(self, verdict: Verdict) -> None: ...
-
-    def take_metrics(self) -> dict[str, float]: ...
-
-    def step_done(
-        self,
-        write: Write | None = None,
-        *,
-        steps: int = 1,
-        epoch: int | None = None,
-        loss: float | None = None,
-        accuracy: float | None = None,
-    ) -> None: ...
-
-    def finished(self, write: Write) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,8 @@ def after_first_step(source: Pipeline, parts: Parts, verdict: Verdict) -> Verdic
     """Return ``verdict`` with what the traced functions of the step show."""
     known = variables.handles_of(parts.entries())
     graphs = list(_step_graphs(known))
-    if not graphs:
-        verdict = verdict.worse("the training step runs eagerly: what it draws cannot be seen")
-    drawn = sorted(set(pipeline_reasons.stateful_random(graphs)))
-    if drawn:
-        listing = ", ".join(drawn)
-        verdict = verdict.worse(f"the training step draws stateful random numbers ({listing})")
+    for reason in pipeline_reasons.of_step(graphs):
+        verdict = verdict.worse(reason)
     if source.strategy is not None and any(map(_draws_from_a_generator, graphs)):
         verdict = verdict.worse("random layers (dropout, augmentation) draw by device")
     for reason in source.data.reasons_of_step(graphs):

@@ -1,17 +1,13 @@
-"""The weights of models as ``reshape verify`` compares them: some numbers of each variable.
-
-The form is that of ``reshape_sidecar.pytorch.weights``.
-"""
+"""The weights of TensorFlow models as ``reshape verify`` compares them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from reshape_sidecar.hook.recording import WEIGHT_NUMBERS_MAX
+from reshape_sidecar.hook.recording import evenly, weight_portrait
 from reshape_sidecar.hook.variables import Entry
 
 
@@ -26,10 +22,6 @@ def portraits(entries: Iterable[Entry]) -> dict[str, dict[str, Any]]:
 
 
 def _portrait(tensor: tf.Tensor) -> dict[str, Any]:
-    numbers = tf.reshape(tf.cast(tensor, tf.float64), [-1])
-    step = max(1, -(-len(numbers) // WEIGHT_NUMBERS_MAX))
-    return {
-        "digest": hashlib.sha256(tensor.numpy().tobytes()).hexdigest()[:16],
-        "norm": float(tf.norm(numbers)).hex(),
-        "numbers": [number.hex() for number in numbers[::step].numpy().tolist()],
-    }
+    flat = tf.reshape(tf.cast(tensor, tf.float64), [-1])
+    numbers = flat[evenly(len(flat))].numpy().tolist()
+    return weight_portrait(tensor.numpy().tobytes(), float(tf.norm(flat)), numbers)
