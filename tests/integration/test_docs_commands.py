@@ -62,8 +62,8 @@ def rule_of(command: Command) -> str:
         return "elsewhere"  # tests/wheel/check.py; tests/kubernetes/test_in_cluster.py, by the API
     if text.startswith("reshape verify "):
         return "verify"  # tests/integration/tensorflow/test_verify.py
-    if text.startswith(("curl -LO https://", "xdg-open ")):
-        return "by hand"  # a public file, for which POD_LIST stands here; a picture
+    if text.startswith(("curl -LO https://", "TZ=UTC sacct ", "xdg-open ")):
+        return "by hand"  # files, for which POD_LIST and an example stand here; a picture
     if text.startswith("python benchmarks/"):
         return "benchmark"
     if text.startswith(WHAT_IF):
@@ -169,6 +169,7 @@ def test_the_replays_of_the_documents_run_with_fewer_seeds(bed: Bed) -> None:
         "submit_time,gpu_num,duration\n0,2,600\n30,1,1200\n90,4,300\n"
     )
     (bed.folder / "openb_pod_list_default.csv").write_text(POD_LIST)
+    shutil.copy(ROOT / "examples" / "trace" / "sacct.txt", bed.folder)
     for text in of("replay"):
         here = short(text)
         for folder in re.findall(r"(?:compare|report) (\S+) (\S+)$", here)[:1]:
