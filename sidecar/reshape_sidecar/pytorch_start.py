@@ -1,8 +1,8 @@
 """Installs the hook in one process of a PyTorch job with ``processes: per-gpu``.
 
-Does: waits for the import of a library whose trainer Reshape knows, and patches it; checks before
-the first step that the ranks have met. Never: imports PyTorch, or changes a script that uses none
-of these libraries.
+Does: waits for the import of a library whose trainer Reshape knows, and patches it; lets the ranks
+meet at the socket that their parent has bound, and checks before the first step that they have met.
+Never: imports PyTorch, or changes a script that uses none of these libraries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reshape_sidecar import session
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.settings import HookSettings
-from reshape_sidecar.pytorch import group_check
+from reshape_sidecar.pytorch import group_check, rendezvous
 from reshape_sidecar.ranks import boundary
 from reshape_sidecar.session import Session
 
@@ -57,6 +57,7 @@ class RankHook:
 def start() -> RankHook:
     """Watch for the libraries; return what ``hook.run`` tells of the script's end."""
     hook, watch = RankHook(), ImportWatch()
+    rendezvous.take(watch)
     if (ranks := boundary.of(hook.settings)) is not None:
         group_check.watch_first_step(watch, ranks)
 

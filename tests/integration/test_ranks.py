@@ -147,6 +147,43 @@ def test_a_release_waits_for_each_rank(tmp_path: Path, started: list[Start]) -> 
     assert start.process.poll() is None, "the training process runs as long as one of its ranks"
 
 
+MEETING = """
+import os
+from pathlib import Path
+given = os.environ.get("RESHAPE_RENDEZVOUS_FD")
+open_files = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists()]
+sockets = [name for name in open_files if name.startswith("socket:")]
+text = f"rank {os.environ['RANK']} meets at {os.environ['MASTER_PORT']} by {len(sockets)} {given}"
+os.write(1, f"{text}\\n".encode())
+"""
+
+
+def test_ranks_without_the_hook_meet_where_the_agent_says(tmp_path: Path) -> None:
+    run = RankRun(tmp_path, (sys.executable, "-c", MEETING), 2)
+    try:
+        assert run.ends() == 0, run.text
+        said = [f"rank {rank} meets at {run.port} by 0 None" for rank in range(2)]
+        assert sorted(run.text.splitlines()) == said
+    finally:
+        run.kill()
+
+
+def test_rank_0_alone_has_the_socket_at_which_ranks_with_the_hook_meet(
+    tmp_path: Path, started: list[Start]
+) -> None:
+    started.append(start := Start(tmp_path, MEETING, ranks=3))
+    assert start.ends() == 0, start.text
+    said = re.findall(r"rank (\d) meets at (\d+) by (\d) None", start.text)
+    assert sorted((rank, sockets) for rank, _, sockets in said) == [
+        ("0", "1"),
+        ("1", "0"),
+        ("2", "0"),
+    ]
+    ports = {port for _, port, _ in said}
+    assert len(ports) == 1
+    assert str(start.port) not in ports
+
+
 def test_ranks_train_on_if_a_request_is_withdrawn(tmp_path: Path, started: list[Start]) -> None:
     started.append(start := Start(tmp_path, TRAINS, "300"))
     start.prints("rank 1 step 3\n")

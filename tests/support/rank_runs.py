@@ -54,8 +54,9 @@ class RankRun:
         *,
         step_s: float | None = None,
         generation: int = 1,
+        port: int | None = None,
     ) -> None:
-        """``step_s``: pace of the simulated GPUs."""
+        """``step_s``: pace of the simulated GPUs. ``port``: where ranks without the hook meet."""
         self.folder, self.log = folder, folder / "log"
         (folder / "checkpoints").mkdir(exist_ok=True)
         self._temporary = tempfile.TemporaryDirectory(prefix="ranks-")
@@ -79,6 +80,7 @@ class RankRun:
             job_type=JOB_TYPE,
             processes=Processes.PER_GPU,
         )
+        self.port = port or free_port()
         env = environment.variables(
             spec,
             tuple(f"gpu-{number}" for number in range(gpus)),
@@ -86,7 +88,7 @@ class RankRun:
             socket=folder / "run" / "agent.sock",
             keep_running=folder / "keep-running",
             now_s=time.monotonic(),
-            free_port=free_port(),
+            free_port=self.port,
             library=ROOT / "sidecar",
         )
         self._generation = generation

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from reshape_sidecar.contract import (
     ENV_RANK,
     ENV_RANK_PAGE,
     ENV_RANKS,
+    ENV_RENDEZVOUS_FD,
 )
 from reshape_sidecar.death_signal import die_with
 from reshape_sidecar.ranks.page import Page
@@ -39,6 +41,10 @@ SAVE_AGAIN_AFTER_S = 5.0
 LEAVE_WAIT_S = 10.0
 """Longest wait for ranks without a session after rank 0 has left on a SIGTERM."""
 NOT_EXECUTABLE = 127
+HOOK = str(Path(__file__).resolve().parents[1] / "hook" / "run.py")
+"""A rank that runs under it takes the socket of the rendezvous."""
+HOST = "127.0.0.1"
+"""All ranks are in one container."""
 LEFT = (0, EXIT_SAVED, -signal.SIGTERM, SIGNAL_BASE + signal.SIGTERM)
 """Exit codes of a program that was asked to save and leave (``contract``)."""
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP)
@@ -159,10 +165,25 @@ class Group:
         print(text, file=sys.stderr, flush=True)
 
 
-def environment(rank: int, ranks: int, page: Path) -> dict[str, str]:
-    """Return the environment of one rank: what ``torchrun`` sets, and the page."""
+def rendezvous(command: Sequence[str]) -> socket.socket | None:
+    """Return a socket that listens where the ranks of ``command`` meet; None: without the hook.
+
+    It is open from now until rank 0 has taken it, so no other process gets its port. Without the
+    hook nothing would take it: then the ranks meet at the agent's ``MASTER_PORT``. Raises OSError.
+    """
+    return socket.create_server((HOST, 0)) if HOOK in command else None
+
+
+def environment(
+    rank: int, ranks: int, page: Path, meeting: socket.socket | None = None
+) -> dict[str, str]:
+    """Return the environment of one rank: what ``torchrun`` sets, the page, and the rendezvous."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
     env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: the ranks share the processors
+    if meeting is not None:
+        env |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(meeting.getsockname()[1])}
+        if rank == 0:
+            env[ENV_RENDEZVOUS_FD] = str(meeting.fileno())
     return env | {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -175,8 +196,13 @@ def environment(rank: int, ranks: int, page: Path) -> dict[str, str]:
     }
 
 
-def start(command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start one rank, which the kernel kills if this process dies. Raises OSError."""
+def start(
+    command: Sequence[str], env: dict[str, str], keeps: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start one rank, which the kernel kills if this process dies. Raises OSError.
+
+    ``keeps``: descriptors that it inherits.
+    """
     parent = os.getpid()
 
     def prepare() -> None:
@@ -184,7 +210,9 @@ def start(command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes
         if not die_with(parent):
             os._exit(SIGNAL_BASE + signal.SIGKILL)
 
-    return subprocess.Popen(command, env=env, preexec_fn=prepare, start_new_session=True)
+    return subprocess.Popen(
+        command, env=env, pass_fds=keeps, preexec_fn=prepare, start_new_session=True
+    )
 
 
 def _positive(code: int) -> int:
@@ -200,8 +228,11 @@ def main(command: list[str]) -> int:
     page = Page.create(count)
     group = None
     try:
-        for rank in range(count):
-            ranks.append(start(command, environment(rank, count, page.path)))
+        with rendezvous(command) or contextlib.nullcontext() as meeting:
+            for rank in range(count):
+                keeps = [] if meeting is None or rank else [meeting.fileno()]
+                env = environment(rank, count, page.path, meeting)
+                ranks.append(start(command, env, keeps))
         group = Group(page, ranks)
         return group.wait()
     except OSError as error:

@@ -52,7 +52,9 @@ class Fork:
         return self._code
 
 
-def start(command: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], env: dict[str, str], keeps: Sequence[int]
+) -> subprocess.Popen[bytes]:
     """Fork a rank that runs ``command``, a script with its arguments, under the hook."""
     parent, pid = os.getpid(), os.fork()
     if pid:
