@@ -78,12 +78,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5, help="reshapes of each kind")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench")
+    parser.add_argument("--overlap", choices=("auto", "off"), default="auto")
     options = parser.parse_args()
-    rows = measured(options.rounds)
+    rows = measured(options.rounds, options.overlap)
     conditions = {
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "rounds": options.rounds,
+        "overlap": options.overlap,
         "load_1m": [min(row.load_1m for row in rows), max(row.load_1m for row in rows)],
         "job": f"LeNet, TensorFlow on CPU, batch {BATCH}, 4 to 2 to 4 simulated GPUs",
     }
@@ -99,7 +101,7 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def measured(rounds: int) -> list[Row]:
+def measured(rounds: int, overlap: str) -> list[Row]:
     """Return every reshape of a run."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reshape-bench-")))
@@ -115,22 +117,24 @@ def measured(rounds: int) -> list[Row]:
         daemon = PodDaemon(folder, space)
         stack.callback(daemon.close)
         pods = stack.enter_context(PodTimes(space))
-        return run(daemon, shared, pods, rounds)
+        return run(daemon, shared, pods, rounds, overlap)
 
 
-def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int) -> list[Row]:
+def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int, overlap: str) -> list[Row]:
     """Run a job over all rounds, and return its reshapes from its log and its pods.
 
-    ``shared``: the folder of the pods' shared claim.
+    ``shared``: the folder of the pods' shared claim. ``overlap``: the daemon's setting; with
+    ``off`` no process is prepared while another trains, as on real GPUs.
     """
-    daemon.up("--launch-by", "ansible", "--preset", PRESETS[IN_POD])
+    up = ("--launch-by", "ansible", "--overlap", overlap, "--preset")
+    daemon.up(*up, PRESETS[IN_POD])
     job = daemon.submit_keras("job", [2, 4], STEPS, batch=BATCH)
     daemon.trains(job, 4)
     loads: list[float] = []
     for number in range(1, rounds + 1):
         for way, preset in PRESETS.items():
             daemon.stop()
-            daemon.up("--launch-by", "ansible", "--preset", preset)
+            daemon.up(*up, preset)
             print(f"round {number} of {rounds}: {way}", flush=True)
             loads += there_and_back(daemon, shared, job)
     events = daemon.client().ask(requests.history(job)).events
