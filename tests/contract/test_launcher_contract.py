@@ -20,6 +20,7 @@ from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.spec import ContainerStatus, LaunchError, ReleaseCheck
 from reshape_sidecar.wire import Mode, OnSaveTimeout, Phase
 from tests.support import training_programs as programs
+from tests.support.hosts_bed import HostsBed
 from tests.support.sidecar_bed import DEVICES, Bed, bed, eventually
 
 
@@ -41,7 +42,9 @@ class SlurmBed(Bed):
         self.launcher = SlurmLauncher(self.root, slurm, reads_memory=False)
 
 
-@pytest.fixture(params=[Bed, SlowedBed, SlurmBed], ids=["local", "slowed", "slurm"])
+@pytest.fixture(
+    params=[Bed, SlowedBed, SlurmBed, HostsBed], ids=["local", "slowed", "slurm", "hosts"]
+)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bed]:
     with bed(tmp_path, request.param) as made:
         yield made

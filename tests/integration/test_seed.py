@@ -10,7 +10,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_gpu.config import Value, load
+from reshape_gpu.config import load
+from reshape_gpu.settings import Value
 from tests.support.live_fakes import Nothing
 
 

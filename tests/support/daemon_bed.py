@@ -264,15 +264,17 @@ class Bed:
         asyncio.run(self._clear())
 
     async def _clear(self) -> None:
-        launcher = LocalLauncher(self.home / "jobs")
-        for status in await launcher.containers():
-            if status.running:
-                await launcher.remove(status.job, status.attempt, 0.0)
+        roots = [self.home / "jobs", *(self.home / "hosts").glob("*")]
+        for launcher in map(LocalLauncher, roots):
+            for status in await launcher.containers():
+                if status.running:
+                    await launcher.remove(status.job, status.attempt, 0.0)
         # A daemon that is killed while it starts a container leaves one that nobody lists yet.
         for pid in processes.naming(f"{self.home}/"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        end_groups(self.home / "jobs")
+        for root in roots:
+            end_groups(root)
 
 
 def bed(folder: Path) -> Iterator[Bed]:

@@ -110,7 +110,9 @@ class LightLauncher:
         self._runs[line.job, line.attempt] = line.runs
 
 
-def _find(simulated: int | None, most: int | None, gpu_type: str | None) -> devices.Devices:
+def _find(
+    simulated: int | None, most: int | None, gpu_type: str | None, hosts: int = 1
+) -> devices.Devices:
     names = tuple(f"{SIMULATED_PREFIX}{number}" for number in range(int(os.environ[ENV_GPUS])))
     return devices.Devices(DeviceMode.SIMULATED, gpu_type or SIMULATED_TYPE, names)
 

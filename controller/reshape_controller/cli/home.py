@@ -32,6 +32,7 @@ from pathlib import Path
 from reshape_controller.access import sessions, token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_gpu.home import Address, HomeFolder, locked
+from reshape_launcher.local.naming import HOST
 from reshape_sidecar import codec, durable, state_files
 from reshape_sidecar.init import files
 
@@ -55,6 +56,10 @@ class Home(HomeFolder):
     @property
     def jobs(self) -> Path:
         return self.folder / "jobs"
+
+    def attempts_of(self, host: str) -> Path:
+        """Return the folder of the attempts on a host of this machine, by its name."""
+        return self.jobs if host == HOST else self.folder / "hosts" / host
 
     @property
     def named_tokens_file(self) -> Path:

@@ -15,7 +15,8 @@ import typer
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import Output
 from reshape_gpu.client import Client
-from reshape_gpu.config import BY_NAME, Config, load
+from reshape_gpu.config import Config, load
+from reshape_gpu.settings import BY_NAME
 from reshape_gpu.target import found
 from reshape_gpu.values import KEY
 

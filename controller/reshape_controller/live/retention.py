@@ -27,14 +27,19 @@ log = structlog.get_logger("reshape.retention")
 
 
 async def watch(
-    root: Path, store: Store, launcher: Launcher, keep_s: float, now_s: Callable[[], float]
+    roots: tuple[Path, ...],
+    store: Store,
+    launcher: Launcher,
+    keep_s: float,
+    now_s: Callable[[], float],
 ) -> None:
     """Remove old attempts for ever. A look that fails is logged, and the next comes in time."""
     while True:
         try:
-            removed = await remove_old(root, store, launcher, now_s() - keep_s)
+            removed = await remove_old(roots, store, launcher, now_s() - keep_s)
         except (OSError, StoreError) as error:
-            log.warning("old-logs-not-removed", folder=str(root), error=str(error))
+            where = ", ".join(map(str, roots))
+            log.warning("old-logs-not-removed", folder=where, error=str(error))
         else:
             if removed:
                 log.info("old-logs-removed", jobs=len(removed))
@@ -42,13 +47,13 @@ async def watch(
 
 
 async def remove_old(
-    root: Path, store: Store, launcher: Launcher, ended_before_s: float
+    roots: tuple[Path, ...], store: Store, launcher: Launcher, ended_before_s: float
 ) -> tuple[JobId, ...]:
-    """Remove the attempts below ``root/JOB`` of jobs that ended before this Unix time.
+    """Remove the attempts below ``ROOT/JOB`` of jobs that ended before this Unix time.
 
     Returns these jobs. Raises OSError if folders or containers cannot be listed, and StoreError.
     """
-    attempts = await asyncio.to_thread(_attempts, root)
+    attempts = await asyncio.to_thread(_attempts, roots)
     if not attempts:
         return ()
     running = {status.job for status in await launcher.containers() if status.running}
@@ -64,20 +69,21 @@ async def remove_old(
     return tuple(removed)
 
 
-def _attempts(root: Path) -> dict[str, list[Path]]:
-    """Return the folders of attempts by job; none if ``root`` does not exist. Raises OSError."""
+def _attempts(roots: tuple[Path, ...]) -> dict[str, list[Path]]:
+    """Return the folders of attempts by job; a root need not exist. Raises OSError."""
     found: dict[str, list[Path]] = {}
-    for job in root.iterdir() if root.exists() else ():
+    for job in (each for root in roots if root.exists() for each in root.iterdir()):
         if job.is_dir() and not job.is_symlink():
             folders = [each for each in job.iterdir() if _ATTEMPT_NAME.fullmatch(each.name)]
             if folders:
-                found[job.name] = folders
+                found.setdefault(job.name, []).extend(folders)
     return found
 
 
 def _remove(attempts: list[Path]) -> None:
-    """Remove the folders, and that of the job if nothing else is in it. Raises OSError."""
+    """Remove the folders, and those of the job if nothing else is in them. Raises OSError."""
     for folder in attempts:
         shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # it has checkpoints, or other files of the user
-        attempts[0].parent.rmdir()
+    for parent in {folder.parent for folder in attempts}:
+        with contextlib.suppress(OSError):  # it has checkpoints, or other files of the user
+            parent.rmdir()

@@ -8,7 +8,6 @@ the job's own.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -21,27 +20,36 @@ OWN = ("work", "checkpoints", "home")
 """Folders in a job's own that may be its user's."""
 
 
-def make_private(folder: Path, root: Path) -> None:
-    """Create ``folder`` below ``root``, and each one that is missing on the way. Raises OSError."""
+def make_private(folder: Path, *roots: Path) -> None:
+    """Create ``folder`` below one of ``roots``, and each one that is missing on the way. Raises
+    OSError."""
     for each in (*reversed(folder.parents), folder):
-        if each.is_relative_to(root):
+        if any(each.is_relative_to(root) for root in roots):
             each.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
 
 
-def open_root(root: Path, home: Path | None) -> None:
-    """Let all users pass through ``root``, and the daemon's ``home`` around it. Raises OSError.
+def open_roots(roots: tuple[Path, ...], home: Path | None) -> None:
+    """Let all users pass through ``roots``, and through the folders around them up to the daemon's
+    ``home``. Raises OSError.
 
     Before that, what lies there is closed to them: the token, the store, the folders of jobs.
     """
-    for parent, bits in ((root, _OTHERS), (home, _GROUP_AND_OTHERS)):
-        with os.scandir(parent) if parent is not None else contextlib.nullcontext(()) as entries:
+    made = [root for root in roots if root.exists()]
+    around = [
+        folder
+        for folder in dict.fromkeys(parent for root in made for parent in root.parents)
+        if home is not None and folder.is_relative_to(home)
+    ]
+    for parent in (*made, *around):
+        bits = _OTHERS if parent in made else _GROUP_AND_OTHERS
+        with os.scandir(parent) as entries:
             for entry in entries:
-                if entry.is_symlink() or Path(entry.path) == root:
+                if entry.is_symlink() or Path(entry.path) in (*made, *around):
                     continue
                 mode = stat.S_IMODE(entry.stat().st_mode)
                 if mode & bits:
                     os.chmod(entry.path, mode & ~bits)
-    for place in (root, *([] if home is None else [home])):
+    for place in (*made, *around):
         os.chmod(place, PASS_ALL)
 
 

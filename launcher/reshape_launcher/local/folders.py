@@ -61,9 +61,10 @@ class AttemptFolders:
         except FileNotFoundError:
             return [], []
         attempts = [(job, int(match.group(1))) for match in names if match is not None]
-        return attempts, [found for found in attempts if self._started(*found)]
+        return attempts, [found for found in attempts if self.started(*found)]
 
-    def _started(self, job: str, number: int) -> bool:
+    def started(self, job: str, number: int) -> bool:
+        """Return whether the init of an attempt has written its pid at some time, or lives."""
         run = self._root / job / f"attempt-{number}" / "run"
         try:
             os.stat(run / INIT_FILE)

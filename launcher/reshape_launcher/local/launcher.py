@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +36,7 @@ from reshape_launcher.spec import (
     worker_token,
 )
 from reshape_sidecar import codec, gpu, state_files
-from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.agent.spec import SPEC_FILE, AttemptSpec, Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of, processes_up_to
@@ -50,6 +49,7 @@ from reshape_sidecar.init.values import (
     End,
     ExitFile,
 )
+from reshape_sidecar.state_files import Torn
 
 POLL_S = 0.01
 REMOVE_MARGIN_S = 5.0
@@ -71,6 +71,8 @@ class LocalLauncher:
 
     ``environment`` is the initial environment of a container; default: this process's own, without
     RESHAPE_*. ``home``: the daemon's folder around ``root``, through which the users of jobs pass.
+    ``host``: its name among several hosts of this machine (``hosts.LocalHosts``), and ``roots``
+    those of all, the first of which has the jobs' own folders.
     """
 
     def __init__(
@@ -78,8 +80,12 @@ class LocalLauncher:
         root: Path,
         environment: Mapping[str, str] | None = None,
         home: Path | None = None,
+        host: str = "",
+        roots: tuple[Path, ...] = (),
     ) -> None:
         self._root, self._home = root.absolute(), home
+        self._host = host
+        self._roots = tuple(each.absolute() for each in roots) or (self._root,)
         base = os.environ if environment is None else environment
         self.environment = {
             name: value for name, value in base.items() if not name.startswith("RESHAPE_")
@@ -161,15 +167,34 @@ class LocalLauncher:
         logs = self._folder(job, attempt).logs
         return str(logs) if logs.is_dir() else None
 
+    def exists(self, job: str, attempt: int) -> bool:
+        """Return whether something of the attempt was started here."""
+        try:
+            return self._folders.started(job, attempt)
+        except NotADirectoryError:
+            return False
+
+    def has_first_worker(self, job: str, attempt: int) -> bool:
+        """Return whether the attempt's first worker is here; true too if its spec is torn."""
+        spec = state_files.read(AttemptSpec, self._folder(job, attempt).path / SPEC_FILE)
+        return isinstance(spec, Torn) or (isinstance(spec, AttemptSpec) and spec.worker == 0)
+
+    async def unseen(self, why: str) -> tuple[ContainerStatus, ...]:
+        """Return what was started here as if its end could not be seen: it runs, unless its end was
+        seen before, or its init has left the exit sentinel."""
+        return await _in_pool(self._readers, self._unseen, why)
+
     def _launch(self, spec: LaunchSpec, token: str) -> None:
         with self._launching:
             # The first worker starts last: an attempt exists once all of its workers do.
-            for worker in reversed(range(spec.workers)):
-                own = replace(spec, worker=worker)
+            for worker in reversed(spec.workers_on(self._host)):
+                own = spec.for_worker(worker)
                 self._launch_once(own, worker_token(token, worker))
 
     def _launch_once(self, spec: LaunchSpec, token: str) -> None:
-        marker = self._marker(spec.job, spec.attempt, spec.worker)
+        first = spec.workers_on(self._host)[0]
+        beside = spec.worker if spec.worker != first else 0
+        marker = self._marker(spec.job, spec.attempt, beside)
         folder = folder_of(marker)
         if (folder.run / INIT_FILE).exists() or _lives_unnamed(folder):
             self._mend(folder, spec, token)
@@ -208,7 +233,7 @@ class LocalLauncher:
         """Open the root once more after a restart: jobs of users go on, and systemd, for one, sets
         the mode of the daemon's home at each start."""
         if not self._root_is_open and access.is_open(self._root):
-            access.open_root(self._root, self._home)
+            access.open_roots(self._roots, self._home)
             self._root_is_open = True
 
     def _other_user(self, spec: LaunchSpec) -> bool:
@@ -217,13 +242,14 @@ class LocalLauncher:
     def _account(self, spec: LaunchSpec) -> users.Account:
         """Return the account of a job's user, with a way to its folders. Raises NotStarted."""
         assert spec.uid is not None
-        own = self._root / spec.job
+        own = self._own_folder(spec.job)
         account = users.account_of(spec.uid, own / HOME)
         try:
             if not self._root_is_open:
-                access.open_root(self._root, self._home)
+                access.open_roots(self._roots, self._home)
                 self._root_is_open = True
-            for folder in (own, self._folder(spec.job, spec.attempt).path):
+            attempt = self._folder(spec.job, spec.attempt).path
+            for folder in dict.fromkeys((own, attempt.parent, attempt)):
                 access.let_pass(folder, account.user)
             for text in (spec.code, spec.checkpoints, account.home):
                 access.give(Path(text), own, account.user)
@@ -237,12 +263,13 @@ class LocalLauncher:
 
         A folder of code that the record names has to exist.
         """
-        folders = [self._folder(spec.job, spec.attempt).path]
-        if Path(spec.code).is_relative_to(self._root / spec.job) and not self._other_user(spec):
+        own = self._own_folder(spec.job)
+        folders = [self._folder(spec.job, spec.attempt).path, own]
+        if Path(spec.code).is_relative_to(own) and not self._other_user(spec):
             folders.append(Path(spec.code))
         for folder in folders:
             try:
-                access.make_private(folder, self._root)
+                access.make_private(folder, *self._roots)
             except OSError as error:
                 what = f"{folder}: {error.strerror}; make it writable and free space there"
                 raise start.NotStarted(what) from None
@@ -273,6 +300,14 @@ class LocalLauncher:
         for first, workers in dead:
             found.append(self._dead(first, workers, [m for m in workers if left[m]]))
         return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
+
+    def _unseen(self, why: str) -> tuple[ContainerStatus, ...]:
+        found = []
+        for job, number in self._folders.attempts(self._gone):
+            known = self._gone.get((job, number))
+            over = (self._folder(job, number).run / EXIT_FILE).exists()
+            found.append(known or ContainerStatus(job, number, not over, reason=why))
+        return tuple(found)
 
     def _dead(self, first: Marker, workers: list[Marker], alive: list[Marker]) -> ContainerStatus:
         """Kill what is left of an attempt without an init; return its status.
@@ -363,6 +398,10 @@ class LocalLauncher:
             proc.send_signal(init, signal.SIGTERM)
 
     # --- folders and children
+
+    def _own_folder(self, job: str) -> Path:
+        """Return the folder of a job's own files, which is the same on all hosts."""
+        return self._roots[0] / job
 
     def _folder(self, job: str, number: int) -> Folder:
         return Folder(self._root / job / f"attempt-{number}")

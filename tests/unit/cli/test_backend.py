@@ -15,6 +15,7 @@ from reshape_gpu.config import load
 from reshape_launcher.declared_costs import DeclaredLauncher
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
+from reshape_launcher.local.hosts import LocalHosts
 from reshape_launcher.local.launcher import LocalLauncher
 
 
@@ -29,6 +30,20 @@ def test_the_local_launcher_has_this_machine_as_its_host(tmp_path: Path) -> None
     assert isinstance(found.hosts, ThisMachine)
     assert found.work_folder == tmp_path / "jobs"
     assert (found.sidecar_url, found.sidecar_names) == (None, frozenset())
+
+
+def test_several_hosts_of_this_machine_have_a_folder_each_and_share_those_of_jobs(
+    tmp_path: Path,
+) -> None:
+    found = backend(tmp_path, hosts=2)
+    assert (found.name, type(found.launcher)) == ("local", LocalHosts)
+    assert isinstance(found.hosts, ThisMachine)
+    assert found.work_folder == tmp_path / "jobs"
+    assert found.attempts_folders == (tmp_path / "jobs", tmp_path / "hosts" / "local-1")
+    assert found.launcher.no_gang() is None
+    alone = backend(tmp_path, hosts=1)
+    assert (type(alone.launcher), alone.attempts_folders) == (LocalLauncher, (tmp_path / "jobs",))
+    assert alone.launcher.no_gang() is not None
 
 
 def test_local_jobs_get_the_variables_that_the_operator_names(

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from reshape_controller.cli.options import options_from
 from reshape_controller.cli.serve.doctor import doctor
 from reshape_controller.cli.serve.up import up
-from reshape_gpu.config import SETTINGS, Config
+from reshape_gpu.config import Config
+from reshape_gpu.settings import SETTINGS
 
 
 def command() -> typer.Typer:

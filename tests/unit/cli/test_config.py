@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.cli.exits import Exit, code_of
-from reshape_gpu.config import SETTINGS, config_file, load
+from reshape_gpu.config import config_file, load
 from reshape_gpu.errors import ClientError
+from reshape_gpu.settings import SETTINGS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -121,7 +122,15 @@ def test_the_remedy_for_a_bad_value_says_what_the_setting_is_for(env: dict[str, 
     with pytest.raises(ClientError) as caught:
         load({"simulated_gpus": 0}, env)
     (problem,) = caught.value.problems
-    assert problem.remedy == "simulated_gpus: number of simulated GPUs to use instead of real ones"
+    what = "number of simulated GPUs to use instead of real ones, on each host"
+    assert problem.remedy == f"simulated_gpus: {what}"
+
+
+@pytest.mark.parametrize("number", [0, 17])
+def test_a_number_of_hosts_that_no_machine_plays_is_named(env: dict[str, str], number: int) -> None:
+    with pytest.raises(ClientError, match=f"hosts.*{number}") as caught:
+        load({"hosts": number}, env)
+    assert "number of hosts that this machine plays" in caught.value.text()
 
 
 def test_a_shortcut_is_turned_off_in_the_file_without_quotation_marks(

@@ -89,6 +89,7 @@ def test_without_simulated_gpus_the_nodes_say_what_they_have(
         ({"sidecar_url": "ftp://x"}, "is not an http(s) URL"),
         ({"kubeconfig": "/nowhere"}, "does not exist"),
         ({"container_costs": "paper"}, "applies to --launcher local only"),
+        ({"hosts": 2}, "hosts applies to --launcher local only; the hosts of a cluster are its"),
     ],
 )
 def test_what_is_missing_or_wrong_is_named_with_its_remedy(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from reshape_controller.http.app import SIDECAR_ROUTES
-from reshape_gpu.config import SETTINGS
+from reshape_gpu.settings import SETTINGS
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 

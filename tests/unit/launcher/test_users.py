@@ -60,7 +60,7 @@ def test_an_open_home_shows_other_users_nothing_of_what_was_there(tmp_path: Path
     for name in ("token", "store.sqlite"):
         (home / name).touch(0o644)
     home.chmod(0o700)
-    access.open_root(jobs, home)
+    access.open_roots((jobs,), home)
     assert modes(home) == {"jobs": "711", "backups": "700", "token": "600", "store.sqlite": "600"}
     assert modes(jobs) == {"before": "750"}
     assert modes(tmp_path) == {"home": "711"}
@@ -69,7 +69,7 @@ def test_an_open_home_shows_other_users_nothing_of_what_was_there(tmp_path: Path
 def test_a_home_that_was_open_is_opened_again_by_the_next_daemon(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "jobs").mkdir(parents=True)
-    access.open_root(home / "jobs", home)
+    access.open_roots((home / "jobs",), home)
     home.chmod(0o700)  # as systemd does at a start
     assert asyncio.run(LocalLauncher(home / "jobs", home=home).containers()) == ()
     assert modes(tmp_path) == {"home": "711"}
@@ -78,6 +78,19 @@ def test_a_home_that_was_open_is_opened_again_by_the_next_daemon(tmp_path: Path)
     closed.chmod(0o700)
     asyncio.run(LocalLauncher(closed / "jobs", home=closed).containers())
     assert modes(tmp_path)["closed"] == "700"
+
+
+def test_users_pass_through_the_folders_of_all_hosts_and_nothing_else_is_open(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    jobs, other, third = home / "jobs", home / "hosts" / "local-1", home / "hosts" / "local-2"
+    for folder in (jobs / "before", other / "before", home / "backups", home / "hosts" / "stray"):
+        folder.mkdir(parents=True)
+    access.open_roots((jobs, other, third), home)
+    assert modes(home) == {"jobs": "711", "hosts": "711", "backups": "700"}
+    assert modes(home / "hosts") == {"local-1": "711", "stray": "700"}, "the third is not there yet"
+    assert modes(jobs) == modes(other) == {"before": "750"}
 
 
 def test_a_user_is_given_the_folders_of_its_job_that_have_these_names_and_no_other(

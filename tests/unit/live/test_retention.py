@@ -52,7 +52,7 @@ def attempt(root: Path, job: str, number: int = 1) -> Path:
 
 def remove(root: Path, rows: Rows, containers: Containers, before_s: float = 100.0) -> list[str]:
     store, launcher = cast(Store, rows), cast(Launcher, containers)
-    return list(asyncio.run(remove_old(root, store, launcher, before_s)))
+    return list(asyncio.run(remove_old((root,), store, launcher, before_s)))
 
 
 def test_all_attempts_of_a_job_that_ended_before_the_time_are_removed(tmp_path: Path) -> None:

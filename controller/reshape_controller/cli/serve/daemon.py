@@ -74,7 +74,7 @@ class Daemon:
         self._containment, self._isolation = backend.containment(), backend.isolation()
         self._sidecar_names = backend.sidecar_names
         self._settings, self._store, self._hosts = settings, store, backend.hosts
-        self._launcher, self._attempts = backend.launcher, backend.attempts_folder
+        self._launcher, self._attempts = backend.launcher, backend.attempts_folders
         self._tokens = Tokens(settings.home.secret())
         self._identities = settings.identities()
         self._sessions = settings.sessions(self._identities)
@@ -241,12 +241,12 @@ class Daemon:
             await public.certificate.follow()
 
     async def _remove_old_logs(self) -> None:
-        days, folder = self._settings.keep_logs_days, self._attempts
-        if days is None or folder is None:
+        days, folders = self._settings.keep_logs_days, self._attempts
+        if days is None or not folders:
             await asyncio.Event().wait()
         else:
             keep_s, now_s = days * retention.DAY_S, self._clock.now_s
-            await retention.watch(folder, self._store, self._launcher, keep_s, now_s)
+            await retention.watch(folders, self._store, self._launcher, keep_s, now_s)
 
     async def _stopped(self) -> None:
         await self._stop.wait()

@@ -14,6 +14,7 @@ from reshape_controller.cli.home import Home
 from reshape_controller.core.model import HostId, JobId, Stage
 from reshape_controller.core.state import State
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.local.naming import HOST
 from reshape_launcher.spec import ContainerStatus, Launcher
 from reshape_sidecar import state_files
 from reshape_sidecar.agent.memory import MEMORY_FILE, Memory
@@ -104,7 +105,8 @@ def _is_ahead(
 
 
 def _run_folder(home: Home, status: ContainerStatus) -> Path:
-    return Folder(home.jobs / status.job / f"attempt-{status.attempt}").run
+    root = home.attempts_of(status.host or HOST)
+    return Folder(root / status.job / f"attempt-{status.attempt}").run
 
 
 def _refused(found: Sequence[ContainerStatus], where: str, end_them: str) -> CliError:

@@ -14,7 +14,7 @@ import structlog
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.serve.devices import HOST, Devices, clash
+from reshape_controller.cli.serve.devices import Devices, clash
 from reshape_controller.cli.serve.foreign_containers import any_lives, refuse_pods
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
@@ -22,7 +22,8 @@ from reshape_controller.live.hosts import HostWatch
 from reshape_controller.live.loop import Loop
 from reshape_controller.store.protocol import Store, StoreError
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.spec import Launcher
+from reshape_launcher.local.naming import HOST
+from reshape_launcher.spec import HostSource, Launcher
 
 log = structlog.get_logger("reshape.daemon")
 JOBS_LOOKED_AT = 1000
@@ -47,13 +48,22 @@ class HostSync(Protocol):
 
 
 class ThisMachine:
-    """The host of the local launcher."""
+    """The host of the local launcher, or the hosts that this machine plays (``several``)."""
 
-    def __init__(self, home: Home, devices: Devices, launcher: Launcher) -> None:
+    def __init__(
+        self,
+        home: Home,
+        devices: Devices,
+        launcher: Launcher,
+        several: HostSource | None = None,
+    ) -> None:
         self._home = home
         self._devices = devices
         self._launcher = launcher
-        self._gpus = tuple(GpuId(name) for name in devices.gpus)
+        self._several = several
+        self._gpus = {
+            HostId(name): tuple(map(GpuId, gpus)) for name, gpus in devices.by_host.items()
+        }
 
     async def recovered(self, loop: Loop) -> None:
         journal = loop.journal
@@ -64,20 +74,35 @@ class ThisMachine:
             journal.epoch,
             loss_accepted=journal.marks.loss_accepted,
         )
-        if self._home.machine_restarted() and not lives:
-            # Before any effect, and before the ends of its containers count as failures.
-            loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
-        # Before the first plan, which could assign GPUs that are gone.
-        loop.post(ev.GpusSeen(HostId(HOST), self._gpus))
+        restarted = self._home.machine_restarted() and not lives
+        for host, gpus in self._gpus.items():
+            if restarted:
+                # Before any effect, and before the ends of its containers count as failures.
+                loop.post(ev.HostCleaned(host, "the machine was restarted"))
+            # Before the first plan, which could assign GPUs that are gone.
+            loop.post(ev.GpusSeen(host, gpus))
 
     async def add(self, loop: Loop) -> None:
-        await loop.commit(ev.HostAdded(HostId(HOST), self._devices.gpu_type, self._gpus))
-        missing = set(loop.engine.state.hosts[HostId(HOST)].gpus) - set(self._gpus)
-        if missing:
-            log.warning("gpus-not-found", gpus=sorted(missing), remedy="reshape gpus says why")
+        silent = set() if self._several is None else await _silent(self._several)
+        for host, gpus in self._gpus.items():
+            if host in silent:  # it is added once it answers
+                continue
+            await loop.commit(ev.HostAdded(host, self._devices.gpu_type, gpus))
+            missing = set(loop.engine.state.hosts[host].gpus) - set(gpus)
+            if missing:
+                log.warning("gpus-not-found", gpus=sorted(missing), remedy="reshape gpus says why")
 
     async def watch(self, loop: Loop) -> None:
-        await asyncio.Event().wait()
+        if self._several is None:
+            await asyncio.Event().wait()
+        else:
+            watch = HostWatch(self._several, self._launcher, loop.post, time.monotonic)
+            await watch.watch(lambda: loop.engine.state)
+
+
+async def _silent(source: HostSource) -> set[str]:
+    """Return the names of the hosts that do not answer now."""
+    return {host.name for host in await source.hosts() if not host.ready}
 
 
 class Nodes:
@@ -130,15 +155,23 @@ async def check_inventory(devices: Devices, launcher: str, store: Store, home: H
             str(home.folder),
             f"start with {kind} GPUs as before, or give another --home",
         )
-    before = {"local" if gpu.host == HOST else "kubernetes" for gpu in known}
-    if before - {launcher}:
+    hosts = {str(gpu.host) for gpu in known}
+    before = "local" if HOST in hosts else "kubernetes" if hosts else launcher
+    if before != launcher:
         raise failed(
             Exit.FAILED,
-            f"this home was used with --launcher {min(before - {launcher})}",
+            f"this home was used with --launcher {before}",
             str(home.folder),
             "start with that launcher as before, or give another --home",
         )
     if launcher == "local":
+        if hosts - devices.by_host.keys():
+            raise failed(
+                Exit.FAILED,
+                f"this home was used with --hosts {len(hosts)}, and jobs may run on each of them",
+                str(home.folder),
+                f"start with --hosts {len(hosts)} as before, or give another --home",
+            )
         await _check_containers(store, home)
 
 

@@ -116,6 +116,9 @@ def kubernetes_settings(config: Config) -> KubernetesSettings | None:
     if config.text("container_costs") is not None:
         what = "container_costs applies to --launcher local only"
         raise failed(Exit.USAGE, what, config.source("container_costs"), "leave it out")
+    if config.number("hosts") != 1:
+        what = "hosts applies to --launcher local only; the hosts of a cluster are its nodes"
+        raise failed(Exit.USAGE, what, config.source("hosts"), "leave it out")
     file = config.text("cluster")
     if file is None:
         remedy = "give a file with `namespace: NAME`: --cluster FILE (docs/kubernetes.md)"

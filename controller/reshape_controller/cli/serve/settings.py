@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from reshape_controller.live.notifications.targets import Target
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
 from reshape_launcher.local import job_environment, users
+from reshape_launcher.local.hosts import LocalHost, LocalHosts
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Containment, Hold, Launcher
 from reshape_sidecar.wire import Shortcut
@@ -43,8 +44,8 @@ class Backend:
     hosts: HostSync
     work_folder: Path
     """Folder of jobs that name none: on this machine, or in pods."""
-    attempts_folder: Path | None
-    """Folder of this machine with JOB/attempt-N; None: the attempts are elsewhere."""
+    attempts_folders: tuple[Path, ...]
+    """Folders of this machine with JOB/attempt-N; empty: the attempts are elsewhere."""
     sidecar_url: str | None = None
     """URL of this daemon for SideCars; None: the same as for people."""
     sidecar_names: frozenset[str] = frozenset()
@@ -117,18 +118,30 @@ class DaemonSettings:
             storage = self.kubernetes.pods.storage_folder
             return Backend(
                 *("kubernetes", cluster, Nodes(cluster), Path(OWN)),
-                *(None if storage is None else Path(storage), url, names),
+                *(() if storage is None else (Path(storage),), url, names),
                 problem=cluster.problem,
             )
         environment = job_environment.allowed(os.environ, self.job_environment)
-        local = LocalLauncher(self.home.jobs, environment, self.home.folder)
+        folders = {name: self.home.attempts_of(name) for name in self.devices.by_host}
+        several: LocalHosts | None = None
+        if self.devices.hosts > 1:
+            several = self._local_hosts(folders, environment)
+        local = several or LocalLauncher(self.home.jobs, environment, self.home.folder)
         launcher: Launcher = local
         if self.container_costs is not None:
             launcher = DeclaredLauncher(launcher, self.container_costs)
-        hosts = ThisMachine(self.home, self.devices, launcher)
-        containment = local.containment
+        hosts = ThisMachine(self.home, self.devices, launcher, several)
         return Backend(
-            *("local", launcher, hosts, self.home.jobs, self.home.jobs),
-            containment=containment,
+            *("local", launcher, hosts, self.home.jobs, tuple(folders.values())),
+            containment=local.containment,
             isolation=users.isolation,
         )
+
+    def _local_hosts(
+        self, folders: Mapping[str, Path], environment: Mapping[str, str]
+    ) -> LocalHosts:
+        hosts = (
+            LocalHost(name, folders[name], self.devices.gpu_type, gpus)
+            for name, gpus in self.devices.by_host.items()
+        )
+        return LocalHosts(tuple(hosts), environment, self.home.folder)

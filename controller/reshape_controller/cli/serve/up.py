@@ -49,6 +49,7 @@ from reshape_sidecar.wire import Shortcut
     "store_ca",
     "port",
     "bind",
+    "hosts",
     "gpus",
     "gpu_type",
     "simulated_gpus",
@@ -159,7 +160,8 @@ def _devices(config: Config, kubernetes: KubernetesSettings | None) -> Devices:
     simulated = config.number("simulated_gpus")
     if kubernetes is not None and simulated is None:
         return NODES
-    return find(simulated, config.number("gpus"), config.text("gpu_type"))
+    hosts = config.number("hosts") or 1
+    return find(simulated, config.number("gpus"), config.text("gpu_type"), hosts)
 
 
 def _job_environment(config: Config) -> tuple[str, ...]:
