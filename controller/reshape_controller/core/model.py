@@ -236,7 +236,7 @@ class AccuracySeen:
     accuracy: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Share:
     """The workers of a job that are on one of its hosts. Each worker has as many GPUs."""
 

@@ -92,6 +92,13 @@ class JobView:
     shares: tuple[Share, ...] = ()
     """Its workers by host, if they are on several; ``host`` is that of the first."""
 
+    @property
+    def all_hosts(self) -> tuple[HostId, ...]:
+        """Its hosts, each once; empty if it has none."""
+        if self.shares:
+            return tuple([share.host for share in self.shares])
+        return () if self.host is None else (self.host,)
+
     def note(self, name: str) -> str:
         """Return the text of its note of this name; empty without one."""
         return dict(self.notes).get(name, "")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.model import HostId, JobId, Share
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.forecast import Forecast
@@ -35,14 +35,35 @@ class RankedOption(NamedTuple):
     """The job that starts, grows or moves."""
     size: int
     host: HostId
+    """The host of its first worker."""
     shrinks: tuple[tuple[JobId, int], ...] = ()
     """The donors, and the size that each keeps."""
+    gangs: tuple[tuple[JobId, tuple[Share, ...]], ...] = ()
+    """Those of these jobs that are on several hosts, with their workers by host."""
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The workers of the job by host, if it is to be on several."""
+        return dict(self.gangs).get(self.job, ())
+
+    @property
+    def hosts(self) -> tuple[HostId, ...]:
+        """The hosts of the job, each once."""
+        return tuple([share.host for share in self.shares]) or (self.host,)
 
     @property
     def targets(self) -> tuple[Target, ...]:
         """The targets of a plan that takes the option."""
-        shrinks = (Target(donor, keeps, self.host) for donor, keeps in self.shrinks)
-        return (Target(self.job, self.size, self.host), *shrinks)
+        shares = dict(self.gangs)
+        targets = [Target(self.job, self.size, self.host, shares.get(self.job, ()))]
+        for donor, keeps in self.shrinks:
+            parts = shares.get(donor, ())
+            targets.append(Target(donor, keeps, parts[0].host if parts else self.host, parts))
+        return tuple(targets)
+
+    def stays(self, job: JobView) -> bool:
+        """Whether ``job``, which the option is about, stays on its hosts."""
+        return self.host == job.host and self.shares == job.shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +82,8 @@ class Candidate:
     """How the free times of GPUs change on each host."""
     moved: int
     """The number of GPUs that change hands."""
+    shares: tuple[Share, ...] = ()
+    """The workers of the job by host, if it is to be on several; ``host`` is the first."""
 
     @property
     def reshaped(self) -> list[JobView]:
@@ -70,8 +93,18 @@ class Candidate:
     def ranked(self, first_ms: int, second_ms: int) -> RankedOption:
         """Return the option with the result of its evaluation."""
         shrinks = tuple((donor.id, keeps) for donor, keeps in self.shrinks)
+        gangs = [(donor.id, donor.shares) for donor, _ in self.shrinks if donor.shares]
+        if self.shares:
+            gangs.insert(0, (self.job.id, self.shares))
         return RankedOption(
-            first_ms, second_ms, self.moved, self.job.id, self.size, self.host, shrinks
+            first_ms,
+            second_ms,
+            self.moved,
+            self.job.id,
+            self.size,
+            self.host,
+            shrinks,
+            tuple(gangs),
         )
 
 

@@ -300,7 +300,7 @@ class Decision:
         ranking = evaluation.rank(options, must_save=True)
         if ranking.best is not None:
             job = self._forecast.running(ranking.best.job)
-            code = "grows" if ranking.best.host == job.host else "moves"
+            code = "grows" if ranking.best.stays(job) else "moves"
             return evaluation.plan(code, job, ranking.best, ranking, options.count + 1)
         shown = ranking.shown if evaluation.explains else []
         if shown:

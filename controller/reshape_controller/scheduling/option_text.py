@@ -40,15 +40,16 @@ def text_of(
 
 def _action_text(forecast: Forecast, job: JobView, chosen: RankedOption) -> str:
     """What the plan does, as a clause."""
-    size, host, name = chosen.size, chosen.host, job.spec.name
+    size, name, where = chosen.size, job.spec.name, " and ".join(chosen.hosts)
     if not job.size:
-        text = f"{name} starts on {gpus(size)} of {host}"
-    elif host == job.host:
+        text = f"{name} starts on {gpus(size)} of {where}"
+    elif chosen.stays(job):
         text = f"{name} grows from {job.size} to {gpus(size)}"
     else:
-        text = f"{name} moves from {gpus(job.size)} of {job.host} to {size} of {host}"
-        if forecast.gpu_type(host) != job.gpu_type:
-            text += f", from {job.gpu_type} to {forecast.gpu_type(host)}"
+        before = " and ".join(job.all_hosts)
+        text = f"{name} moves from {gpus(job.size)} of {before} to {size} of {where}"
+        if forecast.gpu_type(chosen.host) != job.gpu_type:
+            text += f", from {job.gpu_type} to {forecast.gpu_type(chosen.host)}"
     return text + "".join(_donor_texts(forecast, job, chosen))
 
 
