@@ -263,6 +263,7 @@ def _option_value(option: Option, names: Mapping[JobId, str]) -> dict[str, objec
                 "name": names.get(target.job, target.job),
                 "gpus": target.size,
                 "host": target.host,
+                **({"hosts": list(target.all_hosts)} if target.shares else {}),
             }
             for target in option.targets
         ],

@@ -28,9 +28,24 @@ def why_not_larger(state: State, job: Job) -> str:
     allowed = [size for size in larger if size not in job.struck]
     if not allowed:
         return f"failed to start on {each_gpus(larger[::-1])}"
-    idle, more = len(state.idle_gpus(job.host)), min(allowed) - len(job.gpus)
-    if idle < more:
-        return f"needs {gpus(more)} more on {job.host}, {idle} idle"
+    idle, lacks = _idle_for(state, job, min(allowed) - len(job.gpus))
+    if lacks:
+        return lacks
     if total_steps(state.profiles, job.spec, job.progress, job.curve) is None:
         return f"{gpus(idle)} idle: length unknown, set epochs or steps"
     return f"{gpus(idle)} idle: policy {state.policy} keeps its size"
+
+
+def _idle_for(state: State, job: Job, more: int) -> tuple[int, str]:
+    """Return the idle GPUs on the hosts of a job, and what one of them lacks if the job is to get
+    so many more in place; empty if none lacks any."""
+    total, lacks = 0, ""
+    hosts = job.hosts or (job.host,) * job.spec.workers
+    for host in dict.fromkeys(hosts):
+        assert host is not None
+        needs = hosts.count(host) * more // job.spec.workers
+        idle = len(state.idle_gpus(host))
+        total += idle
+        if idle < needs and not lacks:
+            lacks = f"needs {gpus(needs)} more on {host}, {idle} idle"
+    return total, lacks

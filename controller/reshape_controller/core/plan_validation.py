@@ -148,11 +148,22 @@ def _check_span(state: State, target: Target, job: Job) -> None:
     if len(types) > 1:
         raise PlanRejected(f"{job.id}: its workers would have GPUs of types {', '.join(types)}")
     if job.spec.span is Spans.IF_NEEDED and not gang.in_place(job, target):
-        usable = [host for host in state.hosts.values() if not host.no_option]
-        large = [host for host in usable if len(host.gpus) >= target.size]
-        if large:
-            could = f"{large[0].id} could hold all {target.size} GPUs"
-            raise PlanRejected(f"{job.id}: its span is if-needed, and {could}")
+        host = _host_with_room(state, job, target.size)
+        if host is not None:
+            has = f"{host} has room for all {target.size} GPUs now"
+            raise PlanRejected(f"{job.id}: its span is if-needed, and {has}")
+
+
+def _host_with_room(state: State, job: Job, size: int) -> HostId | None:
+    """Return the first host on which the job could have ``size`` GPUs now, its own and idle ones;
+    None if there is none. A host on which it could not start does not count."""
+    for host in state.hosts.values():
+        if host.no_option or host.id in job.unfit_on:
+            continue
+        own = sum([state.gpus[gpu].host == host.id for gpu in job.gpus])
+        if own + len(state.idle_gpus(host.id)) >= size:
+            return host.id
+    return None
 
 
 def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Start:

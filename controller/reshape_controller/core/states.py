@@ -75,7 +75,7 @@ class Spans(StrEnum):
 
     NEVER = "never"
     IF_NEEDED = "if-needed"
-    """At a size for which no single host has enough GPUs."""
+    """While no single host has room for all of them."""
     ANY = "any"
 
 

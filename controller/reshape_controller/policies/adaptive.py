@@ -27,6 +27,7 @@ MAKESPAN = Rules(
     critical_first=True,
     lends=True,
     guard_lengths=2.0,
+    gangs=True,
 )
 OBJECTIVES = {
     "makespan": MAKESPAN,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.policies.adaptive import name_of
+from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.decision import Decision
 from reshape_controller.scheduling.rules import COOL_DOWN, GAIN, MAX_WAIT_S, Rules
 
@@ -29,4 +30,5 @@ class AdaptiveV1:
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
-        return Decision(self.rules, snapshot).make()
+        plan = Decision(self.rules, snapshot).make()
+        return legal_moves.with_gangs_left(plan, snapshot.running, "adaptive-v1")

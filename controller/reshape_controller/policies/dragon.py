@@ -13,7 +13,7 @@ from math import inf
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot, Target
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import legal_moves, scaling
+from reshape_controller.scheduling import gang_start, legal_moves, scaling
 from reshape_controller.scheduling.only_option import only_option
 
 DOWN_AFTER_S = 300.0
@@ -59,7 +59,7 @@ class Dragon:
             return self._start_urgent(snapshot, urgent[0], min(later_s, default=None))
         for newcomer in queue:
             size = self.start_size(newcomer)
-            targets = scaling.start_on_idle(snapshot, newcomer, size)
+            targets = gang_start.start_on_idle(snapshot, newcomer, size)
             if targets:
                 text = f"{newcomer.spec.name} is the first that fits and starts on {gpus(size)}"
                 return only_option(targets, "starts-first-fit", text, newcomer.id)
@@ -73,7 +73,7 @@ class Dragon:
         """Return the plan that starts an urgent job, by shrinks if it does not fit; without one,
         nothing else starts or grows."""
         size, name = self.start_size(job), job.spec.name
-        targets = scaling.start_on_idle(snapshot, job, size)
+        targets = gang_start.start_on_idle(snapshot, job, size)
         if targets:
             return only_option(targets, "starts-urgent", f"{name} starts on {gpus(size)}", job.id)
         targets = scaling.scale_down(snapshot, job, size, scaling.donors_in_order(snapshot))

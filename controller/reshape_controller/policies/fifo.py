@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import Option, Plan, Snapshot
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_start, legal_moves
 
 
 class Fifo:
@@ -22,11 +22,10 @@ class Fifo:
         if newcomer is None:
             return Plan()
         size, name = newcomer.sizes[0], newcomer.spec.name
-        for host in legal_moves.hosts_for(snapshot, newcomer):
-            if size <= host.idle:
-                targets = legal_moves.start(newcomer, size, host.id)
-                text = f"{name} is the oldest and starts on {gpus(size)}"
-                shown = (Option(targets),)
-                return Plan(targets, "starts-oldest", text, newcomer.id, shown, 0, weighed=1)
+        targets = gang_start.start_on_idle(snapshot, newcomer, size)
+        if targets:
+            text = f"{name} is the oldest and starts on {gpus(size)}"
+            shown = (Option(targets),)
+            return Plan(targets, "starts-oldest", text, newcomer.id, shown, 0, weighed=1)
         text = f"{name} is the oldest and waits for {gpus(size)}"
         return Plan((), "waits-nothing-fits", text, newcomer.id)

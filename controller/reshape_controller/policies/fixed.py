@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from reshape_controller.core.phrases import gpus
-from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
+from reshape_controller.scheduling import gang_start, legal_moves
 
 SIZES = ("random", "largest")
 """The ways to choose a size; the first is the default."""
@@ -37,26 +37,31 @@ class Default:
         if not most_idle:
             return Plan()
         for newcomer in legal_moves.startable(snapshot):
-            hosts = legal_moves.hosts_for(snapshot, newcomer)
-            most = largest if hosts is snapshot.hosts else _largest_host(hosts)
             sizes = newcomer.sizes
-            if sizes[-1] > most:
-                sizes = tuple(size for size in sizes if size <= most)
-                if not sizes:
-                    continue
+            if gang_start.may_span(newcomer):
+                sizes = tuple(s for s in sizes if gang_start.can_ever_hold(snapshot, newcomer, s))
+            else:
+                hosts = legal_moves.hosts_for(snapshot, newcomer)
+                most = largest if hosts is snapshot.hosts else _largest_host(hosts)
+                if sizes[-1] > most:
+                    sizes = tuple(size for size in sizes if size <= most)
+            if not sizes:
+                continue
             size = self._size(newcomer, sizes, snapshot.seed)
-            for host in hosts if size <= most_idle else ():
-                if host.idle >= size:
-                    option = Option(legal_moves.start(newcomer, size, host.id), note=self._sizes)
-                    past = f", ahead of {waits} waiting jobs" if waits else ""
-                    return legal_moves.plan_of(
-                        [option],
-                        option,
-                        code="starts-fixed",
-                        text=f"{newcomer.spec.name} starts on {gpus(size)} and keeps them{past}",
-                        about=newcomer.id,
-                        weighed=1,
-                    )
+            targets: tuple[Target, ...] = ()
+            if size <= most_idle or gang_start.may_span(newcomer):
+                targets = gang_start.start_on_idle(snapshot, newcomer, size)
+            if targets:
+                option = Option(targets, note=self._sizes)
+                past = f", ahead of {waits} waiting jobs" if waits else ""
+                return legal_moves.plan_of(
+                    [option],
+                    option,
+                    code="starts-fixed",
+                    text=f"{newcomer.spec.name} starts on {gpus(size)} and keeps them{past}",
+                    about=newcomer.id,
+                    weighed=1,
+                )
             waits += 1
         return Plan()
 

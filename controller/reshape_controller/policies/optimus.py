@@ -8,8 +8,8 @@ the cost of a restart does not count. Jobs do not shrink or move.
 from __future__ import annotations
 
 from reshape_controller.core.phrases import gpus
-from reshape_controller.core.plan import Option, Plan, Snapshot, Target
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.core.plan import Option, Plan, Snapshot
+from reshape_controller.scheduling import gang_moves, gang_start, legal_moves
 from reshape_controller.scheduling.predictor import Predictor
 
 
@@ -25,19 +25,19 @@ class Optimus:
             return Plan()
         for newcomer in legal_moves.startable(snapshot):
             size = min(newcomer.sizes)
-            for host in legal_moves.hosts_for(snapshot, newcomer) if size <= most_idle else ():
-                if host.idle >= size:
-                    option = Option(
-                        legal_moves.start(newcomer, size, host.id), note="smallest size"
-                    )
-                    return legal_moves.plan_of(
-                        [option],
-                        option,
-                        code="starts-small",
-                        text=f"{newcomer.spec.name} starts on {gpus(size)}, its smallest size",
-                        about=newcomer.id,
-                        weighed=1,
-                    )
+            if size > most_idle and not gang_start.may_span(newcomer):
+                continue
+            targets = gang_start.start_on_idle(snapshot, newcomer, size)
+            if targets:
+                option = Option(targets, note="smallest size")
+                return legal_moves.plan_of(
+                    [option],
+                    option,
+                    code="starts-small",
+                    text=f"{newcomer.spec.name} starts on {gpus(size)}, its smallest size",
+                    about=newcomer.id,
+                    weighed=1,
+                )
         return _grow(snapshot)
 
 
@@ -46,18 +46,18 @@ def _grow(snapshot: Snapshot) -> Plan:
     predictor = Predictor(snapshot)
     hosts = {host.id: host for host in snapshot.hosts}
     ranked = []
-    for job in legal_moves.growable(snapshot):
+    for job in legal_moves.growable(snapshot, gangs=True):
         assert job.host is not None
         host = hosts[job.host]
         larger = [size for size in job.sizes if size > job.size]
-        if not larger or larger[0] - job.size > host.idle:
+        if not larger or larger[0] not in gang_moves.growth_sizes(job, hosts):
             continue
         now_s = predictor.train_s(job, host.gpu_type, job.size)
         then_s = predictor.train_s(job, host.gpu_type, larger[0])
         gain_s = (now_s - then_s) / (larger[0] - job.size)
         if gain_s > 0:
             note = f"{job.size} to {larger[0]}, {gain_s:.0f} s less for each GPU"
-            ranked.append((-gain_s, job, Option((Target(job.id, larger[0], host.id),), note=note)))
+            ranked.append((-gain_s, job, Option((gang_moves.in_place(job, larger[0]),), note=note)))
     if not ranked:
         return Plan()
     ranked.sort(key=lambda entry: (entry[0], entry[1].place, entry[1].id))

@@ -6,7 +6,8 @@ show them, and ``adaptive`` corrects them.
 
 Filled in: a queued job for which algorithm 1 finds no option waits until the next decision; idle
 GPUs are those of one host, because a container lives on one; the makespan of algorithm 2 is over
-all running jobs.
+all running jobs. If its ``span`` allows it, a job for which there is no option may start on idle
+GPUs of several hosts, and keeps them: the paper has no such job.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from collections import defaultdict
 from reshape_controller.core.model import HostId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_start, legal_moves
+from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 
 _Removable = dict[tuple[HostId, int], list[JobView]]
@@ -40,10 +42,11 @@ class Paper:
         for newcomer in incoming:
             plan = _start(snapshot, predictor, newcomer, able, removable)
             if plan.targets:
-                return plan
+                return legal_moves.with_gangs_left(plan, snapshot.running, self.name)
         if not incoming:
             return _grow(snapshot, predictor)
-        return Plan(reason_code="waits", text=f"{incoming[0].spec.name} and others wait for GPUs")
+        text = f"{incoming[0].spec.name} and others wait for GPUs"
+        return Plan(reason_code="waits", text=text)
 
 
 def _removable(snapshot: Snapshot) -> _Removable:
@@ -102,7 +105,7 @@ def _start(
                 if makespan_s < shortest_s:
                     best, shortest_s = len(options) - 1, makespan_s
     if best < 0:
-        return Plan()
+        return _start_gang(snapshot, newcomer)
     chosen = options[best]
     gives = f"; {chosen.note} GPUs" if chosen.note else " that are idle"
     return legal_moves.plan_of(
@@ -113,6 +116,19 @@ def _start(
         about=newcomer.id,
         weighed=len(options),
     )
+
+
+def _start_gang(snapshot: Snapshot, newcomer: JobView) -> Plan:
+    """Start a job that may span on idle GPUs of several hosts, at its largest size: the paper has
+    no such job. It keeps its size."""
+    if not gang_start.may_span(newcomer):
+        return Plan()
+    starts = gang_start.starts(snapshot, newcomer, gang_start.hosts_for(snapshot, newcomer))
+    if not starts:
+        return Plan()
+    where = " and ".join(starts[-1].all_hosts)
+    text = f"{newcomer.spec.name} starts on {gpus(starts[-1].size)} of {where} that are idle"
+    return only_option((starts[-1],), "starts-on-idle", text, newcomer.id)
 
 
 def _grow(snapshot: Snapshot, predictor: Predictor) -> Plan:

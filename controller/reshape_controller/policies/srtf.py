@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reshape_controller.core.phrases import duration, gpus
-from reshape_controller.core.plan import JobView, Plan, Preemption, Snapshot
+from reshape_controller.core.plan import JobView, Plan, Preemption, Snapshot, Target
 from reshape_controller.core.states import PreemptionReason
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_start, legal_moves
 from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.preemption_reason import best_time_s
@@ -32,19 +32,32 @@ class Srtf:
         queue = legal_moves.startable(snapshot)
         queue.sort(key=lambda job: (-job.spec.priority, left_s[job.id], job.place))
         for newcomer in queue:
-            starts = [
-                (predictor.incoming_s(newcomer, host.gpu_type, size), size, host.id)
-                for host in legal_moves.hosts_for(snapshot, newcomer)
-                for size in newcomer.sizes
-                if size <= host.idle
-            ]
-            if starts:
-                _, size, host_id = min(starts)
-                targets = legal_moves.start(newcomer, size, host_id)
+            start = _start(snapshot, predictor, newcomer)
+            if start is not None:
                 needs = duration(left_s[newcomer.id])
-                text = f"{newcomer.spec.name} needs {needs} alone and starts on {gpus(size)}"
-                return only_option(targets, "starts-shortest", text, newcomer.id)
+                text = f"{newcomer.spec.name} needs {needs} alone and starts on {gpus(start.size)}"
+                return only_option((start,), "starts-shortest", text, newcomer.id)
         return preempting_plan(snapshot, predictor, queue)
+
+
+def _start(snapshot: Snapshot, predictor: Predictor, newcomer: JobView) -> Target | None:
+    """Return the start on idle GPUs with which a job ends first; None if it does not fit."""
+    if gang_start.may_span(newcomer):
+        hosts = gang_start.hosts_for(snapshot, newcomer)
+        options = gang_start.starts(snapshot, newcomer, hosts)
+    else:
+        options = [
+            Target(newcomer.id, size, host.id)
+            for host in legal_moves.hosts_for(snapshot, newcomer)
+            for size in newcomer.sizes
+            if size <= host.idle
+        ]
+    kinds = {host.id: host.gpu_type for host in snapshot.hosts}
+    found = [
+        (predictor.incoming_s(newcomer, kinds[target.host], target.size), target.size, target.host)
+        for target in options
+    ]
+    return options[found.index(min(found))] if found else None
 
 
 def preempting_plan(

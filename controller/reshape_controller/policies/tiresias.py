@@ -13,7 +13,7 @@ from math import inf
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
 from reshape_controller.policies.srtf import preempting_plan
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_start, legal_moves
 from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 
@@ -40,12 +40,11 @@ class Tiresias:
         queue.sort(key=lambda job: (self._is_second(snapshot, job), job.place))
         for newcomer in queue:
             size = newcomer.sizes[0]
-            for host in legal_moves.hosts_for(snapshot, newcomer):
-                if size <= host.idle:
-                    number = 2 if self._is_second(snapshot, newcomer) else 1
-                    text = f"{newcomer.spec.name} of queue {number} starts on {gpus(size)}"
-                    targets = legal_moves.start(newcomer, size, host.id)
-                    return only_option(targets, "starts-by-service", text, newcomer.id)
+            targets = gang_start.start_on_idle(snapshot, newcomer, size)
+            if targets:
+                number = 2 if self._is_second(snapshot, newcomer) else 1
+                text = f"{newcomer.spec.name} of queue {number} starts on {gpus(size)}"
+                return only_option(targets, "starts-by-service", text, newcomer.id)
         first = [job for job in queue if not self._is_second(snapshot, job)]
         return preempting_plan(
             snapshot, Predictor(snapshot), first, lambda job: self._is_second(snapshot, job)

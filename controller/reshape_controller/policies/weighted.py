@@ -15,7 +15,7 @@ from typing import TypeVar
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
 from reshape_controller.policies.dragon import grows, waits
-from reshape_controller.scheduling import legal_moves, scaling
+from reshape_controller.scheduling import gang_start, legal_moves, scaling
 from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.prices import Prices
@@ -97,7 +97,7 @@ class Weighted:
         is_high = any(self._outranks(snapshot, head, donor) for donor in donors)
         for newcomer in queue[:1] if is_high else queue:
             start_size = self.start_size(newcomer)
-            targets = scaling.start_on_idle(snapshot, newcomer, start_size)
+            targets = gang_start.start_on_idle(snapshot, newcomer, start_size)
             if targets:
                 text = f"{newcomer.spec.name} starts on {gpus(start_size)}"
                 return only_option(targets, "starts-by-weight", text, newcomer.id)

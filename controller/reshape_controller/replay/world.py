@@ -328,7 +328,8 @@ class World:
         return [self._report(c, c.life.saved_step)]
 
     def _on_gone(self, c: Container) -> list[ev.Event]:
-        del self.containers[c.job, c.attempt]
+        if self.containers.pop((c.job, c.attempt), None) is None:
+            return []  # its host was lost while it ended
         self._recheck_releases(c)
         return [ev.ContainerGone(c.job, c.attempt, 0, "its container ended")]
 

@@ -309,8 +309,14 @@ class GrowthBounds:
         return any(key.pinned for key in self._running_index.classes)
 
     @property
+    def gangs(self) -> list[JobView]:
+        """The running jobs on several hosts that a plan may name; no bound is known for them."""
+        entries = self._running_index.gangs.values()
+        return [entry.job for entry in entries if not entry.job.frozen]
+
+    @property
     def unknown_length(self) -> list[JobView]:
-        """The running jobs of unknown length that a plan may name."""
+        """The running jobs of unknown length that a plan may name, each on one host."""
         return [
             entry.job
             for job_class in self._running_index.classes.values()

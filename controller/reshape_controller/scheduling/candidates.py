@@ -38,13 +38,13 @@ class RankedOption(NamedTuple):
     """The host of its first worker."""
     shrinks: tuple[tuple[JobId, int], ...] = ()
     """The donors, and the size that each keeps."""
-    gangs: tuple[tuple[JobId, tuple[Share, ...]], ...] = ()
-    """Those of these jobs that are on several hosts, with their workers by host."""
+    elsewhere: tuple[tuple[JobId, tuple[Share, ...]], ...] = ()
+    """Those of these jobs that are not on ``host`` alone, with their workers by host."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
         """The workers of the job by host, if it is to be on several."""
-        return dict(self.gangs).get(self.job, ())
+        return dict(self.elsewhere).get(self.job, ())
 
     @property
     def hosts(self) -> tuple[HostId, ...]:
@@ -54,11 +54,11 @@ class RankedOption(NamedTuple):
     @property
     def targets(self) -> tuple[Target, ...]:
         """The targets of a plan that takes the option."""
-        shares = dict(self.gangs)
-        targets = [Target(self.job, self.size, self.host, shares.get(self.job, ()))]
-        for donor, keeps in self.shrinks:
-            parts = shares.get(donor, ())
-            targets.append(Target(donor, keeps, parts[0].host if parts else self.host, parts))
+        elsewhere, targets = dict(self.elsewhere), []
+        for job, size in ((self.job, self.size), *self.shrinks):
+            shares = elsewhere.get(job, ())
+            host = shares[0].host if shares else self.host
+            targets.append(Target(job, size, host, shares if len(shares) > 1 else ()))
         return tuple(targets)
 
     def stays(self, job: JobView) -> bool:
@@ -93,9 +93,12 @@ class Candidate:
     def ranked(self, first_ms: int, second_ms: int) -> RankedOption:
         """Return the option with the result of its evaluation."""
         shrinks = tuple((donor.id, keeps) for donor, keeps in self.shrinks)
-        gangs = [(donor.id, donor.shares) for donor, _ in self.shrinks if donor.shares]
-        if self.shares:
-            gangs.insert(0, (self.job.id, self.shares))
+        elsewhere = [(self.job.id, self.shares)] if self.shares else []
+        for donor, _ in self.shrinks:
+            if donor.shares:
+                elsewhere.append((donor.id, donor.shares))
+            elif donor.host != self.host and donor.host is not None:
+                elsewhere.append((donor.id, (Share(donor.host, donor.spec.workers),)))
         return RankedOption(
             first_ms,
             second_ms,
@@ -104,7 +107,7 @@ class Candidate:
             self.size,
             self.host,
             shrinks,
-            tuple(gangs),
+            tuple(elsewhere),
         )
 
 

@@ -93,7 +93,7 @@ class RunningEntry:
     min_slowdown: float = -1.0
     """By what part an iteration gets longer at the job's best smaller size; negative: unknown."""
     job_class: RunningClass | None = None
-    """The class of the job; None if no plan may name it."""
+    """The class of the job; None if no plan may name it, and of a gang."""
     parts: dict[int, int] | None = None
     """Of a gang, its GPUs by the number of each usable host; None: all are on its host."""
 
@@ -193,7 +193,9 @@ class RunningIndex:
         """Jobs that could release GPUs, but were reshaped before or refused to be."""
         self._types: dict[str | None, _TypeEntry] = {}
         self._fixed: dict[JobId, RunningEntry] = {}
-        """Jobs that no plan may name."""
+        """Jobs that are in no class: no plan may name them, or they are gangs."""
+        self.gangs: dict[JobId, RunningEntry] = {}
+        """The jobs on several hosts."""
 
     @property
     def absolute_count(self) -> int:
@@ -227,6 +229,7 @@ class RunningIndex:
         self._type_entry(job, estimate).jobs[job.id] = entry
         if job.shares:
             entry.parts = self._parts(job)
+            self.gangs[job.id] = entry
             for part, gpus in entry.parts.items():
                 self.on_host[part][job.id] = entry
                 self.gpus_on_host[part] += gpus
@@ -257,6 +260,7 @@ class RunningIndex:
         job, job_class = entry.job, entry.job_class
         del self._types[job.spec.job_type].jobs[job_id]
         if entry.parts is not None:
+            del self.gangs[job_id]
             for part, gpus in entry.parts.items():
                 del self.on_host[part][job_id]
                 self.gpus_on_host[part] -= gpus

@@ -7,11 +7,12 @@ wait too long come first. Costs count once: they are part of the predicted times
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from heapq import nsmallest
 
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import Mechanism
+from reshape_controller.core.model import Mechanism, Spans
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import (
     HostView,
@@ -21,8 +22,17 @@ from reshape_controller.core.plan import (
     Snapshot,
 )
 from reshape_controller.core.states import PreemptionReason
-from reshape_controller.scheduling import candidates, legal_moves, outranking, unknown_length
+from reshape_controller.scheduling import (
+    candidates,
+    gang_moves,
+    gang_options,
+    gang_start,
+    legal_moves,
+    outranking,
+    unknown_length,
+)
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
+from reshape_controller.scheduling.candidates import Candidate
 from reshape_controller.scheduling.cluster_index import RunningEntry
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.empty_plan import EmptyPlanBuilder
@@ -146,7 +156,9 @@ class Decision:
         code, preemption = "shrinks-for-priority", None
         start = outranking.shrink_start(self._forecast, newcomer, hosts, self._donors)
         if start is None:
-            start, at_s = outranking.preempting_start(snapshot, newcomer, hosts)
+            start, at_s = outranking.preempting_start(
+                snapshot, newcomer, hosts, gangs=self._rules.gangs
+            )
             self._empty.wake(at_s)
             code = "preempts-for-priority"
             preemption = Preemption(PreemptionReason.PRIORITY)
@@ -195,28 +207,28 @@ class Decision:
     def _can_only_wait(self, newcomer: JobView) -> bool:
         """Whether a queued job can be skipped: it fits on no idle GPUs, no donor may be examined
         for it, and the plan already has a reason."""
-        if newcomer.sizes[0] <= self._most_idle or not self._empty.has_reason:
+        if not self._empty.has_reason or self._fits(newcomer):
             return False
         enough = self._examined >= EXAMINED_MAX or self._newcomers >= NEWCOMERS_MAX
         return enough or (self._most_idle == 0 and self._donors.max_gpus == 0)
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Evaluate every way to start a queued job; None: it waits."""
-        fits = newcomer.sizes[0] <= self._most_idle
+        fits = self._fits(newcomer)
         reshapes = self._may_reshape(newcomer, always=overdue or fits)
         if not fits and not reshapes:
-            self._empty.add_nothing_fits(newcomer)
+            self._empty.add_nothing_fits(newcomer, spans=self._spans(newcomer))
             return None
         hosts = self._hosts_for(newcomer)
         idle_hosts = self._idle if hosts is self._hosts else [host for host in hosts if host.idle]
-        idle = list(candidates.idle_starts(self._forecast, newcomer, idle_hosts)) if fits else []
+        idle = list(self._idle_starts(newcomer, idle_hosts)) if fits else []
         outlook = self._forecast.outlook(newcomer)
         evaluation = Evaluation(outlook, self._rules.min_saving_ms, "wait", idle)
         ranking = Ranking()
         if reshapes:
             ranking = self._rank_shrinks(evaluation, newcomer, hosts, overdue=overdue)
         if not idle and not ranking.count:
-            self._empty.add_nothing_fits(newcomer)
+            self._empty.add_nothing_fits(newcomer, spans=self._spans(newcomer))
             return None
         better = [] if ranking.best is None else [ranking.best]
         if overdue:
@@ -233,6 +245,25 @@ class Decision:
         plan = evaluation.plan(code, newcomer, chosen, ranking, count)
         return replace(plan, text=plan.text + self._turn_text(newcomer)) if plan.text else plan
 
+    def _spans(self, newcomer: JobView) -> bool:
+        """Whether starts of a queued job on several hosts are options."""
+        return newcomer.spec.span is not Spans.NEVER and self._rules.gangs
+
+    def _fits(self, newcomer: JobView) -> bool:
+        """Whether the idle GPUs that are not held could be enough for a queued job."""
+        if newcomer.sizes[0] <= self._most_idle:
+            return True
+        if not self._most_idle or not self._spans(newcomer):
+            return False
+        hosts = self._hosts_for(newcomer)
+        return bool(gang_start.starts(self._snapshot, newcomer, hosts))
+
+    def _idle_starts(self, newcomer: JobView, hosts: list[HostView]) -> Iterator[Candidate]:
+        """The starts of a queued job on idle GPUs."""
+        if self._spans(newcomer):
+            return gang_options.idle_starts(self._forecast, newcomer, hosts)
+        return candidates.idle_starts(self._forecast, newcomer, hosts)
+
     def _turn_text(self, newcomer: JobView) -> str:
         """Why a queued job has its turn before others; empty if the order of the queue says it."""
         snapshot = self._snapshot
@@ -242,7 +273,8 @@ class Decision:
 
     def _hosts_for(self, newcomer: JobView) -> list[HostView]:
         """The hosts on which a queued job may start and that are not held."""
-        own = legal_moves.hosts_for(self._snapshot, newcomer)
+        find = gang_start.hosts_for if self._spans(newcomer) else legal_moves.hosts_for
+        own = find(self._snapshot, newcomer)
         if own is self._snapshot.hosts:
             return self._hosts
         return [host for host in self._hosts if host in own]
@@ -254,8 +286,10 @@ class Decision:
         if always:
             return True
         least, donors = newcomer.sizes[0], self._donors
-        if self._examined >= EXAMINED_MAX or (
-            least > donors.max_gpus and least > donors.max_gpus_of_several
+        if self._examined >= EXAMINED_MAX:
+            return False
+        if (least > donors.max_gpus and least > donors.max_gpus_of_several) and not (
+            self._spans(newcomer) and donors.can_make_rooms(newcomer, self._hosts_for(newcomer))
         ):
             return False
         self._examined += 1
@@ -270,19 +304,33 @@ class Decision:
         options = evaluate_shrinks(
             evaluation.outlook, newcomer, hosts, self._donor_bounds, baseline, prune=not overdue
         )
+        options.pending += self._gang_starts(newcomer, hosts)
         if isinstance(evaluation.baseline, DoNothing) and not options.count:
-            several = list(
-                candidates.multi_donor_starts(
-                    self._forecast,
-                    newcomer,
-                    hosts if overdue else _with_most_idle(hosts),
-                    self._donors.by_host,
-                )
-            )
+            several = self._several_donors_starts(newcomer, hosts, overdue=overdue)
             self._newcomers += bool(several)
             return evaluation.rank_candidates(several, must_save=not overdue)
         self._newcomers += bool(options.count)
         return evaluation.rank(options, must_save=not overdue)
+
+    def _gang_starts(self, newcomer: JobView, hosts: list[HostView]) -> list[Candidate]:
+        """The starts for which a gang shrinks, and those on several hosts for which one job
+        does."""
+        gangs, spans = self._donors.gangs, self._spans(newcomer)
+        if not gangs and not spans:
+            return []
+        donors = self._donors.on_hosts(hosts) if spans else []
+        return list(gang_options.donor_starts(self._forecast, newcomer, hosts, donors, gangs))
+
+    def _several_donors_starts(
+        self, newcomer: JobView, hosts: list[HostView], *, overdue: bool
+    ) -> list[Candidate]:
+        """The starts for which several jobs shrink."""
+        tried, by_host = hosts if overdue else _with_most_idle(hosts), self._donors.by_host
+        found = list(candidates.multi_donor_starts(self._forecast, newcomer, tried, by_host))
+        if self._spans(newcomer):
+            donors = [*self._donors.gangs, *self._donors.on_hosts(hosts)]
+            found += gang_options.several_donors_starts(self._forecast, newcomer, hosts, donors)
+        return found
 
     def _grow(self) -> Plan | None:
         """Give idle GPUs that no queued job can use to a running job, if that saves enough."""
@@ -292,11 +340,13 @@ class Decision:
         evaluation = Evaluation(
             outlook, self._rules.min_saving_ms, "change nothing", idle_starts=[]
         )
-        for job in legal_moves.pinned(self._snapshot):
+        pinned = [job for job in self._growing_gangs if job.pinned]
+        for job in (*legal_moves.pinned(self._snapshot), *pinned):
             plan = self._grow_to_pin(evaluation, job)
             if plan is not None:
                 return plan
         options = evaluate_growths(outlook, self._idle, self._growth, evaluation.baseline[:2])
+        options.pending += gang_options.growths(self._forecast, self._growing_gangs, self._idle)
         ranking = evaluation.rank(options, must_save=True)
         if ranking.best is not None:
             job = self._forecast.running(ranking.best.job)
@@ -314,7 +364,10 @@ class Decision:
         if self._most_idle == 0:
             return None
         target, at_s = unknown_length.growth(
-            self._snapshot, self._growth.unknown_length, self._idle, UNKNOWN_GROWS_AFTER_S
+            self._snapshot,
+            [*self._growth.unknown_length, *(g for g in self._growing_gangs if not g.growable)],
+            self._idle,
+            UNKNOWN_GROWS_AFTER_S,
         )
         self._empty.wake(at_s)
         if target is None:
@@ -332,21 +385,30 @@ class Decision:
         snapshot = self._snapshot
         if snapshot.explain or snapshot.queued:
             return False
-        return not (self._growth.any_pinned or self._growth.candidates)
+        growth = self._growth
+        return not (growth.any_pinned or growth.candidates or self._growing_gangs)
 
     def _grow_to_pin(self, evaluation: Evaluation, job: JobView) -> Plan | None:
-        """Give a pinned job its size as soon as enough GPUs are idle on its host."""
-        host = next((host for host in self._idle if host.id == job.host), None)
+        """Give a pinned job its size as soon as enough GPUs are idle on its host, or hosts."""
         size = job.sizes[-1] if job.sizes else 0
-        if host is None or not job.size < size <= job.size + host.idle:
+        if size not in gang_moves.growth_sizes(job, {host.id: host for host in self._idle}):
             return None
-        option = evaluation.evaluate(candidates.grow(self._forecast, job, size, host))
+        option = evaluation.evaluate(gang_options.grow(self._forecast, job, size))
         return evaluation.plan("grows-to-pin", job, option, Ranking(best=option), 2)
+
+    @cached_property
+    def _growing_gangs(self) -> list[JobView]:
+        """The gangs for which each of their hosts has idle GPUs."""
+        snapshot = self._snapshot
+        if snapshot.mechanism is Mechanism.NONE or not self._rules.gangs:
+            return []
+        by_id = {host.id: host for host in self._idle}
+        return [job for job in self._growth.gangs if gang_moves.growth_sizes(job, by_id)]
 
     def _find_cooling(self) -> list[RunningEntry]:
         """The running jobs that were reshaped, or refused to be, and may not be shrunk yet."""
-        now_s, cooling = self._snapshot.now_s, []
-        for entry in self._forecast.running_index.maybe_cooling.values():
+        now_s, cooling, index = self._snapshot.now_s, [], self._forecast.running_index
+        for entry in (*index.maybe_cooling.values(), *index.gangs.values()):
             job = entry.job
             at_s = job.no_shrink_before_s
             if at_s <= now_s and job.reshaped_at_s is not None:
@@ -374,7 +436,13 @@ class Decision:
 
     @cached_property
     def _donors(self) -> Donors:
-        return Donors(self._forecast, self._cooling, self._rules.min_saving_ms)
+        rules, gangs = self._rules, list[JobView]()
+        if rules.gangs and self._forecast.running_index.gangs:
+            cooling = ids_of([entry.job for entry in self._cooling])
+            entries = self._forecast.running_index.gangs.values()
+            gangs = [entry.job for entry in entries if entry.job.id not in cooling]
+            gangs = gang_moves.donors(self._snapshot, gangs)
+        return Donors(self._forecast, self._cooling, rules.min_saving_ms, gangs)
 
     @cached_property
     def _donor_bounds(self) -> DonorBounds:
@@ -382,7 +450,9 @@ class Decision:
 
     def _hold(self, newcomer: JobView) -> None:
         """Hold the hosts on which an overdue job could start: no other job gets their GPUs."""
-        own, least = legal_moves.hosts_for(self._snapshot, newcomer), newcomer.sizes[0]
+        own, least = self._hosts_for(newcomer), newcomer.sizes[0]
+        if self._spans(newcomer) and gang_start.may_span(newcomer):
+            least //= newcomer.spec.workers
         held = {host.id for host in own if host.usable >= least}
         others = [host for host in self._hosts if host.id not in held]
         if len(others) < len(self._hosts):

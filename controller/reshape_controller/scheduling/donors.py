@@ -6,15 +6,17 @@ Does: computes for each donor what does not depend on the newcomer, when it is f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
+from reshape_controller.scheduling import gang_moves
 from reshape_controller.scheduling.cluster_index import RunningClass, RunningEntry
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import to_ms
+from reshape_controller.scheduling.worker_rooms import Rooms
 
 DonorSize = tuple[int, int, int, float, tuple[tuple[JobId, int]]]
 """A smaller size of a donor: the GPUs that it keeps, those that it releases, when it will have left
@@ -67,11 +69,15 @@ class Donors:
     """The running jobs that may give GPUs in one decision."""
 
     def __init__(
-        self, forecast: Forecast, excluded: list[RunningEntry], min_saving_ms: Callable[[int], int]
+        self,
+        forecast: Forecast,
+        excluded: list[RunningEntry],
+        min_saving_ms: Callable[[int], int],
+        gangs: Sequence[JobView] = (),
     ) -> None:
         """``excluded``: jobs that may not be shrunk now; ``min_saving_ms`` gives what a reshape has
-        to save, from the time until the donor has left."""
-        self.exclusions = Exclusions(excluded)
+        to save, from the time until the donor has left; ``gangs``: those that may shrink."""
+        self.exclusions, self.gangs = Exclusions(excluded), gangs
         self.forecast, self.min_saving_ms = forecast, min_saving_ms
         self._donors: dict[JobId, Donor] = {}
 
@@ -121,6 +127,8 @@ class Donors:
         for host in self.forecast.snapshot.idle:
             releases = [job.size - job.sizes[0] for job in self.on_host(host)]
             most = max(most, host.idle + max(releases, default=0))
+        for host, released in self._released_by_gangs():
+            most = max(most, host.idle + released)
         return most
 
     @cached_property
@@ -131,6 +139,22 @@ class Donors:
             donors = self.by_host.get(host.id, ())
             most = max(most, host.idle + sum([job.size - job.sizes[0] for job in donors]))
         return most
+
+    def _released_by_gangs(self) -> Iterator[tuple[HostView, int]]:
+        """Yield each host of a gang that may shrink, with the GPUs that the gang can release
+        there."""
+        hosts, numbers = self.forecast.snapshot.hosts, self.forecast.numbers
+        for job in self.gangs:
+            for host, released in gang_moves.released(job, job.sizes[0]).items():
+                yield hosts[numbers[host]], released
+
+    def can_make_rooms(self, newcomer: JobView, hosts: Sequence[HostView]) -> bool:
+        """Whether a job that may span fits on several of ``hosts`` if all donors give what they
+        can."""
+        rooms = Rooms(newcomer, newcomer.sizes[0], hosts)
+        for donor in (*self.gangs, *self.on_hosts(list(hosts))):
+            rooms.add(donor, donor.sizes[0])
+        return rooms.are_enough
 
     def donor(self, job: JobView) -> Donor:
         """Return the figures of one donor."""

@@ -54,11 +54,13 @@ class EmptyPlanBuilder:
         before."""
         self._plan = plan
 
-    def add_nothing_fits(self, newcomer: JobView) -> None:
-        """Record that no host can give the newcomer what it needs, if there is no reason yet."""
+    def add_nothing_fits(self, newcomer: JobView, *, spans: bool) -> None:
+        """Record that no host, or with ``spans`` no number of hosts, can give the newcomer what it
+        needs, if there is no reason yet."""
         if not self.has_reason:
+            has = "usable hosts have not" if spans else "no usable host has"
             text = (
-                f"{newcomer.spec.name} waits: no usable host has the {gpus(newcomer.sizes[0])} "
+                f"{newcomer.spec.name} waits: {has} the {gpus(newcomer.sizes[0])} "
                 "that it needs at least, idle or taken from running jobs"
             )
             self.set_reason(Plan((), "waits-nothing-fits", text, newcomer.id))

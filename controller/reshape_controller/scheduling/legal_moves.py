@@ -93,9 +93,18 @@ def with_fixed_jobs(plan: Plan, running: Iterable[JobView]) -> Plan:
     return replace(plan, text="; ".join((plan.text, *fixed[:FIXED_SHOWN_MAX], *more)))
 
 
+def with_gangs_left(plan: Plan, running: Iterable[JobView], policy: str) -> Plan:
+    """Return the plan of a policy that reshapes no gang, with that in its text if one runs."""
+    gangs = [job for job in running if job.shares and not job.fixed_because]
+    if plan.about is None or not gangs:
+        return plan
+    named = f"{gangs[0].spec.name} on {' and '.join(gangs[0].all_hosts)}"
+    return replace(plan, text=f"{plan.text}; {named} keeps its GPUs: {policy} reshapes no gang")
+
+
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
-    """Return the running jobs that may shrink, by host; every host has a list. No policy shrinks a
-    gang yet."""
+    """Return the running jobs that may shrink, by host; every host has a list. Those on several
+    hosts are left out (``gang_moves.donors``)."""
     by_host: dict[HostId, list[JobView]] = {host.id: [] for host in snapshot.hosts}
     if snapshot.mechanism is Mechanism.NONE:
         return by_host
@@ -112,21 +121,26 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
     return by_host
 
 
-def growable(snapshot: Snapshot) -> list[JobView]:
-    """Return the running jobs that may get more GPUs; no policy grows a gang yet."""
+def growable(snapshot: Snapshot, *, gangs: bool = False) -> list[JobView]:
+    """Return the running jobs that may get more GPUs; with ``gangs`` also those on several
+    hosts."""
     if snapshot.mechanism is Mechanism.NONE:
         return []
     usable = {host.id: None for host in snapshot.hosts}
     return [
         job
         for job in snapshot.running
-        if job.growable and not job.frozen and job.host in usable and not job.shares
+        if job.growable
+        and not job.frozen
+        and job.host in usable
+        and (not job.shares or (gangs and all(host in usable for host in job.all_hosts)))
     ]
 
 
 def pinned(snapshot: Snapshot) -> list[JobView]:
     """Return the running jobs that a user has pinned to a size. Unlike ``growable``, their lengths
-    may be unknown: a pinned job grows whatever the makespan is."""
+    may be unknown: a pinned job grows whatever the makespan is. Those on several hosts are left
+    out."""
     if snapshot.mechanism is Mechanism.NONE:
         return []
     return [job for job in snapshot.running if job.pinned and not job.frozen and not job.shares]

@@ -45,6 +45,7 @@ def _action_text(forecast: Forecast, job: JobView, chosen: RankedOption) -> str:
         text = f"{name} starts on {gpus(size)} of {where}"
     elif chosen.stays(job):
         text = f"{name} grows from {job.size} to {gpus(size)}"
+        text += f" of {where}" if job.shares else ""
     else:
         before = " and ".join(job.all_hosts)
         text = f"{name} moves from {gpus(job.size)} of {before} to {size} of {where}"
@@ -65,6 +66,7 @@ def _donor_texts(forecast: Forecast, newcomer: JobView, chosen: RankedOption) ->
     for donor, keeps in donors:
         donor_end, returns = candidates.donor_end_ms(forecast, donor, keeps, end)
         text = f"; {donor.spec.name} goes from {donor.size} to {keeps}"
+        text += f" on {' and '.join(donor.all_hosts)}" if donor.shares else ""
         if returns:
             lost_s = (donor_end - forecast.end_ms(donor)) / 1000
             text = f"; {donor.spec.name} lends {donor.size - keeps} of its {gpus(donor.size)}"

@@ -20,7 +20,7 @@ from reshape_controller.core.plan import (
     Target,
 )
 from reshape_controller.core.states import PreemptionReason
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_start
 from reshape_controller.scheduling.predictor import Predictor
 
 OVERDUE_MIN_S = 3600.0
@@ -67,14 +67,19 @@ def confirmed(plan: Plan, snapshot: Snapshot, policy: Policy) -> Plan:
 
 def best_time_s(snapshot: Snapshot, predictor: Predictor, job: JobView) -> float:
     """Return the seconds that a queued job needs alone, at the size and on the GPU type that suit
-    it best; infinite if no usable host can hold it."""
+    it best; infinite if no usable hosts can hold it."""
+    hosts = gang_start.hosts_for(snapshot, job)
     pairs = {
-        (host.gpu_type, size)
-        for host in legal_moves.hosts_for(snapshot, job)
+        (gpu_type, size)
         for size in job.sizes
-        if size <= host.usable
+        for gpu_type in gang_start.types_for(job, size, hosts)
     }
     return min([predictor.incoming_s(job, *pair) for pair in pairs], default=inf)
+
+
+def idle_would_do(snapshot: Snapshot, newcomer: JobView) -> bool:
+    """Whether idle GPUs are enough for a queued job at its smallest size."""
+    return bool(gang_start.start_on_idle(snapshot, newcomer, min(newcomer.sizes)))
 
 
 def overdue_wait_s(newcomer: JobView, best_s: float) -> float:
@@ -98,9 +103,8 @@ def _why_not_ratio(
     ratio = (found.wait_s + found.best_s) / found.best_s
     if not ratio >= RATIO_MIN:
         return f"its ratio is {ratio:.2f}, and {RATIO_MIN:g} is the least"
-    least = min(newcomer.sizes)
-    if any(host.idle >= least for host in legal_moves.hosts_for(snapshot, newcomer)):
-        return f"{least} idle GPUs would do"
+    if idle_would_do(snapshot, newcomer):
+        return f"{min(newcomer.sizes)} idle GPUs would do"
     if len(victims) > 1:
         return "it preempts one job at most"
     victim = next((job for job in snapshot.running if job.id == victims[0].job), None)

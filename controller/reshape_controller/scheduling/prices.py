@@ -15,7 +15,7 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_start
 from reshape_controller.scheduling.predictor import Predictor
 
 PRIORITIES = (1, 100)
@@ -72,5 +72,5 @@ def _value(job: JobView, size: int, takes_s: float) -> float:
 
 def _alone_s(snapshot: Snapshot, predictor: Predictor, job: JobView, size: int) -> float:
     """Return the shortest time that a queued job needs at a size."""
-    kinds = {h.gpu_type for h in legal_moves.hosts_for(snapshot, job) if size <= h.usable}
-    return min([predictor.incoming_s(job, kind, size) for kind in sorted(kinds)], default=inf)
+    kinds = gang_start.types_for(job, size, gang_start.hosts_for(snapshot, job))
+    return min([predictor.incoming_s(job, kind, size) for kind in kinds], default=inf)

@@ -88,6 +88,8 @@ def turns_by_time(
 def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: JobView) -> str:
     """Return why a queued job has its turn before others, as a sentence."""
     best_s = predictor.best_s(job, largest_sizes(legal_moves.hosts_for(snapshot, job)))
+    if best_s == inf:
+        return ""
     if best_s >= turns.horizon_s:
         all_s = duration(turns.horizon_s)
         return f" Its turn: alone it needs {duration(best_s)}, and all work takes {all_s} at least."

@@ -6,19 +6,25 @@ Does: finds the one job to preempt by the reason ``ratio``, under the rules of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
+from reshape_controller.core.model import HostId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot
-from reshape_controller.scheduling import legal_moves
-from reshape_controller.scheduling.outranking import OutrankingStart, preemptible_at_s
+from reshape_controller.scheduling import gang_moves, gang_start
+from reshape_controller.scheduling.outranking import (
+    OutrankingStart,
+    preemptible_at_s,
+    start_on_several,
+)
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.preemption_reason import (
     LEFT_RATIO_MIN,
     RATIO_MIN,
     ROUNDING_S,
     best_time_s,
+    idle_would_do,
 )
 
 
@@ -36,28 +42,48 @@ def ratio_start(
     wait_s = snapshot.now_s - newcomer.waits_since_s
     if not (wait_s + best_s) / best_s >= RATIO_MIN:
         return None, newcomer.waits_since_s + (RATIO_MIN - 1.0) * best_s + ROUNDING_S
-    least = newcomer.sizes[0]
-    if any(host.idle >= least for host in legal_moves.hosts_for(snapshot, newcomer)):
+    if idle_would_do(snapshot, newcomer):
         return None, inf
-    by_id = {host.id: host for host in hosts}
+    by_id, spans = {host.id: host for host in hosts}, gang_start.may_span(newcomer)
     found: list[tuple[float, str, OutrankingStart]] = []
     for job in snapshot.running:
-        host = by_id.get(job.host) if job.host is not None else None
-        if host is None or host.idle + job.size < least or not may_give(job):
-            continue
-        if job.shares or not _may_be_preempted(snapshot, newcomer, job):
+        if not job.shares and not spans:
+            host = by_id.get(job.host) if job.host is not None else None
+            if host is None or host.idle + job.size < newcomer.sizes[0]:
+                continue
+        if not may_give(job) or not _may_be_preempted(snapshot, newcomer, job):
             continue
         left_s = predictor.unchanged(job).total_s
-        if left_s >= LEFT_RATIO_MIN * best_s:
-            size = max(n for n in newcomer.sizes if n <= host.idle + job.size)
-            found.append((-left_s, job.id, OutrankingStart(size, host, ((job, 0),))))
+        start = _start(newcomer, job, by_id) if left_s >= LEFT_RATIO_MIN * best_s else None
+        if start is not None:
+            found.append((-left_s, job.id, start))
     return (min(found)[2] if found else None), inf
+
+
+def _start(
+    newcomer: JobView, donor: JobView, by_id: Mapping[HostId, HostView]
+) -> OutrankingStart | None:
+    """Return the start in the place of a running job: on the one of its hosts with most GPUs, or of
+    a job that may span on several; None if they are not enough."""
+    found = []
+    for host_id, gives in gang_moves.released(donor, 0).items():
+        host = by_id.get(host_id)
+        if host is not None and host.idle + gives >= newcomer.sizes[0]:
+            found.append((-host.idle - gives, host_id, host))
+    if found:
+        most, _, host = min(found)
+        size = max(n for n in newcomer.sizes if n <= -most)
+        return OutrankingStart(size, (host,), ((donor, 0),))
+    if not gang_start.may_span(newcomer):
+        return None
+    several = start_on_several(newcomer, list(by_id.values()), [donor], preempts=True)
+    return several[0] if several else None
 
 
 def ratio_text(newcomer: JobView, start: OutrankingStart) -> str:
     """Return what the start does."""
     (donor, _), *_ = start.donors
-    what = f"{newcomer.spec.name} starts on {gpus(start.size)} of {start.host.id}"
+    what = f"{newcomer.spec.name} starts on {gpus(start.size)} of {start.where}"
     why = "which has far more to go, is preempted and waits in its old place"
     return f"{what}; {donor.spec.name}, {why}."
 

@@ -66,6 +66,8 @@ class Rules:
     preempts_overdue: bool = False
     """An overdue job that fits nowhere may send jobs of its own priority back to the queue
     (``outranking.equal_start``)."""
+    gangs: bool = False
+    """Jobs start, give and get GPUs on several hosts (``gang_options``)."""
     gain_ppm: int = field(init=False, default=0)
     """``gain`` in millionths."""
 

@@ -11,7 +11,7 @@ from math import inf
 
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import gang_moves, gang_start
 
 
 def growth(
@@ -27,19 +27,16 @@ def growth(
     again_s = inf
     by_id = {host.id: host for host in idle}
     for job in jobs:
-        if job.fixed_because or not job.trains or job.pinned or job.shares:
+        if job.fixed_because or not job.trains or job.pinned:
             continue
-        host = by_id.get(job.host) if job.host is not None else None
-        sizes = (
-            [] if host is None else [n for n in job.sizes if job.size < n <= job.size + host.idle]
-        )
-        if host is None or not sizes or _is_wanted(snapshot, host):
+        sizes = gang_moves.growth_sizes(job, by_id)
+        if not sizes or any(_is_wanted(snapshot, by_id[host]) for host in job.all_hosts):
             continue
         since_s = _same_size_since_s(job)
         if since_s + after_s > snapshot.now_s:
             again_s = min(again_s, since_s + after_s)
         else:
-            found.append((since_s, job.id, Target(job.id, max(sizes), host.id)))
+            found.append((since_s, job.id, gang_moves.in_place(job, max(sizes))))
     return (min(found)[2] if found else None), again_s
 
 
@@ -52,10 +49,9 @@ def _same_size_since_s(job: JobView) -> float:
 def _is_wanted(snapshot: Snapshot, host: HostView) -> bool:
     """Whether a queued job may start on the host, now or once more of its GPUs are idle."""
     for job in snapshot.queued:
-        if (
-            job.sizes
-            and job.sizes[0] <= host.usable
-            and host in legal_moves.hosts_for(snapshot, job)
-        ):
+        least = job.sizes[0] if job.sizes else 0
+        if gang_start.may_span(job):
+            least //= job.spec.workers
+        if 0 < least <= host.usable and host in gang_start.hosts_for(snapshot, job):
             return True
     return False

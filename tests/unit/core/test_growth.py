@@ -8,7 +8,8 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.growth import why_not_larger
-from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.model import HostId, JobId, Mechanism, Share, Spans
+from reshape_controller.core.plan import Plan, Target
 from tests.support.world import World
 
 
@@ -65,3 +66,14 @@ def test_a_job_that_saves_says_nothing(stage: str) -> None:
     world.plan(("a", 4))
     assert world.job("a").stage.value == stage
     assert text(world) == ""
+
+
+def test_the_host_of_a_gang_that_lacks_gpus_is_named() -> None:
+    world = World().boot(4, hosts=2)
+    world.submit("a", 4, 8, workers=2, span=Spans.ANY)
+    shares = (Share(HostId("host-0"), 1), Share(HostId("host-1"), 1))
+    world.apply(Plan((Target(JobId("a"), 4, HostId("host-0"), shares),), "test"))
+    assert text(world) == "4 GPUs idle: policy test keeps its size"
+    world.submit("b", 2)
+    world.apply(Plan((Target(JobId("b"), 2, HostId("host-1")),), "test"))
+    assert text(world) == "needs 2 GPUs more on host-1, 0 idle"

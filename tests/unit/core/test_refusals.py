@@ -216,7 +216,7 @@ ENGINE: dict[str, Callable[[], Case]] = {
     "new: its workers would have GPUs of types V100, P100": lambda: gang(
         ("host-0", 1), ("other", 1)
     ),
-    "new: its span is if-needed, and host-0 could hold all 4 GPUs": lambda: gang(
+    "new: its span is if-needed, and host-0 has room for all 4 GPUs now": lambda: gang(
         span=Spans.IF_NEEDED
     ),
     "a: waits for its retry after a failure": waits_for_a_retry,

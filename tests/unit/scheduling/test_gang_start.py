@@ -30,7 +30,8 @@ def waiting(
 
 
 def placed(snapshot: Snapshot, job: JobView, placement: Placement) -> dict[str, int]:
-    shares = gang_start.place(snapshot, job, job.sizes[0], placement)
+    hosts = gang_start.hosts_for(snapshot, job)
+    shares = gang_start.place(job, job.sizes[0], hosts, placement)
     return {share.host: share.workers for share in shares}
 
 
@@ -67,9 +68,12 @@ def test_without_a_span_a_job_is_on_one_host() -> None:
     assert not gang_start.can_ever_hold(snapshot, job, 8)
 
 
-def test_a_job_spans_if_needed_only_where_no_host_is_large_enough() -> None:
+def test_a_job_spans_if_needed_only_while_no_host_has_enough_idle_gpus() -> None:
     snapshot, job = waiting({"a": 2, "b": 2, "c": 2}, 2, 4, Spans.IF_NEEDED)
-    assert placed(snapshot, job, Placement.PACK) == {}
+    assert placed(snapshot, job, Placement.PACK) == {"a": 1, "b": 1}
+    snapshot, job = waiting({"a": 2, "b": 2}, 2, 4, Spans.IF_NEEDED)
+    assert placed(snapshot, job, Placement.PACK) == {"c": 2}
+    assert placed(snapshot, job, Placement.SPREAD) == {"c": 2}
     snapshot, job = waiting({}, 2, 8, Spans.IF_NEEDED)
     assert placed(snapshot, job, Placement.PACK) == {"a": 1, "b": 1}
 
