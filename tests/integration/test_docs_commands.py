@@ -62,6 +62,8 @@ def rule_of(command: Command) -> str:
         return "elsewhere"  # tests/wheel/check.py; tests/kubernetes/test_in_cluster.py, by the API
     if text.startswith("reshape verify "):
         return "verify"  # tests/integration/tensorflow/test_verify.py
+    if text == "reshape up --hosts 2 --simulated-gpus 4":
+        return "hosts"  # tests/integration/test_local_hosts.py and tests/e2e
     if text.startswith(("curl -LO https://", "TZ=UTC sacct ", "xdg-open ")):
         return "by hand"  # files, for which POD_LIST and an example stand here; a picture
     if text.startswith("python benchmarks/"):
