@@ -304,7 +304,7 @@ class Decision:
         options = evaluate_shrinks(
             evaluation.outlook, newcomer, hosts, self._donor_bounds, baseline, prune=not overdue
         )
-        options.pending += self._gang_starts(newcomer, hosts)
+        options.pending += self._gang_starts(newcomer, hosts, overdue=overdue)
         if isinstance(evaluation.baseline, DoNothing) and not options.count:
             several = self._several_donors_starts(newcomer, hosts, overdue=overdue)
             self._newcomers += bool(several)
@@ -312,13 +312,17 @@ class Decision:
         self._newcomers += bool(options.count)
         return evaluation.rank(options, must_save=not overdue)
 
-    def _gang_starts(self, newcomer: JobView, hosts: list[HostView]) -> list[Candidate]:
+    def _gang_starts(
+        self, newcomer: JobView, hosts: list[HostView], *, overdue: bool
+    ) -> list[Candidate]:
         """The starts for which a gang shrinks, and those on several hosts for which one job
         does."""
         gangs, spans = self._donors.gangs, self._spans(newcomer)
         if not gangs and not spans:
             return []
         donors = self._donors.on_hosts(hosts) if spans else []
+        if not overdue:
+            gangs = gang_options.cheapest(self._forecast, newcomer, gangs)
         return list(gang_options.donor_starts(self._forecast, newcomer, hosts, donors, gangs))
 
     def _several_donors_starts(

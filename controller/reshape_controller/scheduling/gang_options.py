@@ -8,9 +8,10 @@ gang in place. The other options are those of ``candidates``. Times are millisec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 
 from reshape_controller.core import gang
-from reshape_controller.core.model import HostId, Share
+from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.scheduling import gang_moves, gang_start
 from reshape_controller.scheduling.candidates import Candidate, donor_end_ms
@@ -19,6 +20,9 @@ from reshape_controller.scheduling.list_schedule import HostChange
 from reshape_controller.scheduling.predictor import to_ms
 from reshape_controller.scheduling.shrinks import Kept
 from reshape_controller.scheduling.worker_rooms import Rooms, enough_on_several
+
+GANGS_MAX = 16
+"""So many gangs are tried as donors for a newcomer that is not overdue."""
 
 
 def idle_starts(
@@ -40,22 +44,38 @@ def donor_starts(
     for a start on several any job of ``gangs`` or ``donors``."""
     by_id = {host.id: host for host in hosts}
     for donor in gangs:
-        for share in donor.shares:
-            if share.host in by_id:
-                host = by_id[share.host]
-                for size, keeps in _sizes(donor, share, newcomer.sizes, host.idle):
-                    target = Target(newcomer.id, size, host.id)
-                    yield start(forecast, newcomer, target, ((donor, keeps),))
+        own = [by_id[host] for host in donor.all_hosts if host in by_id]
+        if own:
+            host = min(own, key=lambda host: (-host.idle, host.id))
+            for size, keeps in _sizes(donor, host, newcomer.sizes):
+                target = Target(newcomer.id, size, host.id)
+                yield start(forecast, newcomer, target, ((donor, keeps),))
     for size in newcomer.sizes:
         if not gang_start.spans_at(forecast.snapshot, newcomer, size):
             continue
         rooms = Rooms(newcomer, size, hosts)
         if rooms.are_enough:
             continue
-        for donor in (*gangs, *donors):
+        for donor in (*gangs, *donors) if rooms.any_room else gangs:
             for keeps in donor.sizes:
                 if keeps < donor.size:
                     yield from _start_on_several(forecast, newcomer, rooms, ((donor, keeps),))
+
+
+def cheapest(forecast: Forecast, newcomer: JobView, gangs: Sequence[JobView]) -> Sequence[JobView]:
+    """Return at most ``GANGS_MAX`` of the gangs that may shrink: those whose GPUs cost least for
+    the stay of the newcomer."""
+    if len(gangs) <= GANGS_MAX:
+        return gangs
+    predictor, size = forecast.predictor, newcomer.sizes[0]
+    stay_ms = to_ms(min([predictor.incoming_s(newcomer, kind, size) for kind in forecast.types]))
+
+    def cost(donor: JobView) -> tuple[float, JobId]:
+        keeps = donor.sizes[0]
+        end, _ = donor_end_ms(forecast, donor, keeps, stay_ms)
+        return (end - forecast.end_ms(donor)) / (donor.size - keeps), donor.id
+
+    return nsmallest(GANGS_MAX, gangs, key=cost)
 
 
 def several_donors_starts(
@@ -155,21 +175,19 @@ def _start_on_several(
             )
 
 
-def _sizes(
-    donor: JobView, share: Share, sizes: Sequence[int], idle: int
-) -> Iterator[tuple[int, int]]:
+def _sizes(donor: JobView, host: HostView, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield sizes of a newcomer on one host of a gang, each with a size that the gang may keep for
     it. It releases enough there, and not more than the newcomer takes; if no size does, as little
     more as it can."""
     for size in sizes:
-        if size <= idle:
+        if size <= host.idle:
             continue
         gives = {
-            keeps: gang_moves.released_on(donor, keeps, share.host)
+            keeps: gang_moves.released_on(donor, keeps, host.id)
             for keeps in donor.sizes
             if keeps < donor.size
         }
-        enough = [keeps for keeps, released in gives.items() if released >= size - idle]
+        enough = [keeps for keeps, released in gives.items() if released >= size - host.idle]
         exact = [keeps for keeps in enough if gives[keeps] <= size]
         for keeps in exact or enough[-1:]:
             yield size, keeps

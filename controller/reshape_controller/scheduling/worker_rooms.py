@@ -33,6 +33,11 @@ class Rooms:
         """Whether the hosts of one GPU type have a room for each worker."""
         return any(count >= self._workers for count in self._count.values())
 
+    @property
+    def any_room(self) -> bool:
+        """Whether any host has a room."""
+        return any(self._count.values())
+
     def add(self, donor: JobView, keeps: int, before: int | None = None) -> None:
         """Count what a donor releases that keeps so many GPUs instead of ``before`` (its size, if
         that is None)."""
