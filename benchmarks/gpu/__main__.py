@@ -36,6 +36,8 @@ sys.path[:0] = [str(ROOT / name) for name in SOURCES]
 from gpu import packages, processes, stand_in  # noqa: E402
 from gpu.report import Outcome, Report, Result, line, read_result, text, write  # noqa: E402
 
+from reshape_launcher.local.groups import Groups  # noqa: E402
+
 ALL_S = 470.0
 """Time of the whole run; ten seconds of the 8 minutes are for its end."""
 LOG_BYTES_MAX = 4 << 20
@@ -204,7 +206,7 @@ class Run:
             finally:
                 left = processes.kill(word)
                 process.wait()
-                processes.end_groups(self._work / task.name / "home" / "jobs")
+                Groups(self._work / task.name / "home" / "jobs").end_all(processes.KILL_S)
                 self._keep_logs(task.name)
         result = read_result(file, known)
         result = replace(result, took_s=round(time.monotonic() - began_s, 1), limit_s=known.limit_s)

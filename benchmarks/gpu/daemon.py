@@ -28,6 +28,7 @@ from reshape_gpu.errors import ClientError
 from reshape_gpu.requests import Request, Response
 from reshape_gpu.target import of_home
 from reshape_gpu.values import ENDED, GpuView, JobView
+from reshape_launcher.local.groups import Groups
 
 START_S = 40.0
 END_S = 20.0
@@ -134,7 +135,8 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        processes.end_groups(self.home.jobs)  # an attempt whose GPU was quarantined keeps its own
+        # An attempt whose GPU was quarantined keeps its own group.
+        Groups(self.home.jobs).end_all(processes.KILL_S)
 
     def submit(self, name: str, *words: str, **fields: object) -> Job:
         """Submit a job of gpu_job.py on one GPU. Raises CliError."""

@@ -1,7 +1,4 @@
-"""The processes of a step: found by a variable or an argument that all of them have, and killed.
-
-So are the cgroups of its jobs.
-"""
+"""The processes of a step: found by a variable or an argument that all of them have, and killed."""
 
 from __future__ import annotations
 
@@ -10,9 +7,6 @@ import os
 import signal
 import time
 from pathlib import Path
-
-from reshape_launcher.local.groups import Groups
-from reshape_sidecar.agent.spec import Folder
 
 KILL_S = 10.0
 
@@ -40,10 +34,3 @@ def kill(word: str) -> int:
         time.sleep(0.05)
         pids = of(word)
     return len(first)
-
-
-def end_groups(jobs: Path) -> None:
-    """End and remove the cgroups of all attempts in a daemon's folder of jobs."""
-    groups = Groups(jobs)
-    for attempt in jobs.glob("*/attempt-*"):
-        groups.end(Folder(attempt), KILL_S)

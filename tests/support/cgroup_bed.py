@@ -1,4 +1,4 @@
-"""Cgroups of tests: their processes are killed at the end, and each group is removed."""
+"""Cgroups of tests: where they can be had, and a process in one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from reshape_launcher.local.groups import Groups
-from reshape_launcher.local.processes import KILL_WAIT_S
 from reshape_launcher.spec import Hold
 from reshape_sidecar import cgroup
-from reshape_sidecar.agent.spec import Folder
 
 
 def base() -> Path:
@@ -23,14 +21,6 @@ def base() -> Path:
     if own is None or found.hold is Hold.MARKER:
         pytest.skip(f"this user has no cgroup of version 2 here: {found.reason}")
     return own
-
-
-def end_groups(root: Path) -> None:
-    """Kill and remove the group of every attempt below a launcher's ``root``, also of one that the
-    launcher does not list: it was killed before it noted the attempt."""
-    groups = Groups(root)
-    for path in (*root.glob("*/attempt-*/worker-*"), *root.glob("*/attempt-*")):
-        groups.end(Folder(path), KILL_WAIT_S)
 
 
 @contextmanager

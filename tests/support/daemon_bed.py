@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reshape_launcher.local.groups import Groups
 from reshape_launcher.local.launcher import LocalLauncher
+from reshape_launcher.local.processes import KILL_WAIT_S
 from tests.support import processes
-from tests.support.cgroup_bed import end_groups
 
 DEADLINE_S = 90.0
 """Everything that is waited for happens within seconds; a slow machine gets more."""
@@ -274,7 +275,7 @@ class Bed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for root in roots:
-            end_groups(root)
+            Groups(root).end_all(KILL_WAIT_S)
 
 
 def bed(folder: Path) -> Iterator[Bed]:

@@ -9,8 +9,10 @@ cost nothing in it. docs/replay.md has the proof.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
+from reshape_controller.core.model import JobSpec, Spans
 from reshape_controller.replay.event_queue import ticks_up
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Scene
@@ -44,21 +46,20 @@ def gpu_types(scene: Scene) -> tuple[tuple[str, int], ...]:
 def job_bounds(scene: Scene) -> list[JobBound]:
     """Return the minimal needs of each job of the workload. Raises ReplayError."""
     cost = scene.costs.overhead
-    largest: dict[str, int] = {}
+    hosts: dict[str, Counter[int]] = {}
     for host in scene.cluster.hosts:
-        largest[host.gpu_type] = max(largest.get(host.gpu_type, 0), host.gpus)
+        hosts.setdefault(host.gpu_type, Counter())[host.gpus] += 1
     found = []
     for job in scene.workload.jobs:
         truth = scene.truth.of(job.spec)
         steps = truth.total_steps
-        sizes = job.spec.optional_gpus
-        options = {
-            kind: [size for size in sizes if size <= largest[kind]] for kind in sorted(largest)
-        }
+        options = {kind: _sizes_on(own, job.spec) for kind, own in sorted(hosts.items())}
         if not any(options.values()):
+            needs, spec = f"{min(job.spec.optional_gpus)} GPUs", job.spec
+            on = "one host" if spec.span is Spans.NEVER else f"{spec.workers} equal workers"
             raise ReplayError(
-                f"job {job.spec.name} fits on no host of {scene.cluster.text}: it needs at least "
-                f"{min(sizes)} GPUs of one host; give it smaller sizes, or a larger host"
+                f"job {spec.name} fits on no host of {scene.cluster.text}: it needs at least "
+                f"{needs} of {on}; give it smaller sizes, or a larger host"
             )
         step_s = min(truth.step_s(kind, n) for kind, ns in options.items() for n in ns)
         areas = [
@@ -80,6 +81,19 @@ def job_bounds(scene: Scene) -> list[JobBound]:
         alone_s = cost.job_init_s + start_s + (steps - 1) * step_s + end_s
         fixed_s = start_area_s + min(min(ns) for ns in options.values() if ns) * end_s
         found.append(JobBound(ticks_up(job.submit_s), alone_s, fixed_s, tuple(areas)))
+    return found
+
+
+def _sizes_on(hosts: Counter[int], spec: JobSpec) -> list[int]:
+    """Return the sizes that hosts of one GPU type can hold. ``hosts``: by their GPUs."""
+    if spec.span is Spans.NEVER:
+        return [size for size in spec.optional_gpus if size <= max(hosts)]
+    found = []
+    for size in spec.optional_gpus:
+        each = size // spec.workers
+        slots = sum(count * (gpus // each) for gpus, count in hosts.items())
+        if slots >= spec.workers:
+            found.append(size)
     return found
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from reshape_controller.core.model import Spans
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records.limits import GLOBAL_BATCH_MAX, PRIORITY_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform_by_name
@@ -27,12 +27,14 @@ from reshape_controller.replay.trace_cells import (
     BadCell,
     duration_of,
     gpus_of,
+    hosts_of,
     is_missing,
     is_no_time,
     number_of,
     sizes_of,
     time_of,
 )
+from reshape_controller.replay.trace_gpus import Amount, Parts, Rule, amount_of
 from reshape_controller.replay.trace_rows import (
     BadRows,
     BadRowsError,
@@ -46,16 +48,6 @@ from reshape_profiles.loader import Bundle
 BACKWARDS = "times run backwards"
 
 
-class Parts(StrEnum):
-    """What becomes of a job with a part of a GPU."""
-
-    LEAVE_OUT = "leave-out"
-    ROUND = "round"
-    """It takes whole GPUs for as long, so it has more GPU time."""
-    KEEP = "keep"
-    """It takes whole GPUs for a shorter time, so it has the same GPU time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Names of a trace's columns; None: the trace does not have it."""
@@ -64,6 +56,8 @@ class Columns:
     gpus: str = "gpu_num"
     milli: str | None = None
     """Thousandths of each GPU."""
+    hosts: str | None = None
+    """Number of hosts of the job."""
     duration: str | None = None
     start: str | None = None
     end: str | None = None
@@ -90,6 +84,8 @@ class Choices:
     parts: Parts = Parts.LEAVE_OUT
     cap: bool = False
     """True: a job with more GPUs than ``largest`` gets that number for the same GPU time."""
+    span: Spans = Spans.NEVER
+    """Whether jobs may be on several hosts with ``largest`` GPUs each."""
     skip_bad: bool = False
     """True: rows that cannot be read are left out."""
     default_unknown: bool = False
@@ -110,6 +106,8 @@ class TraceJob(NamedTuple):
     steps: int
     priority: int
     user: str
+    workers: int
+    span: Spans
     gpu_s: float
 
 
@@ -140,6 +138,8 @@ def convert(
         raise ReplayError("name one column: of durations, of ends, or of iterations")
     if columns.batch is not None and columns.iterations is None:
         raise ReplayError("a column of batches is of use with one of iterations only")
+    if columns.hosts is not None and choices.span is Spans.NEVER:
+        raise ReplayError("a column of hosts is of use with --span only")
     converter = _Converter(columns, bundle, choices)
     order = [getattr(columns, each.name) for each in fields(Columns)]
     bad, before = BadRows(), 0
@@ -173,25 +173,6 @@ def by_reason(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
     return sorted((reason, count, gpu_s) for reason, (count, gpu_s) in counts.items())
 
 
-class _Amount(NamedTuple):
-    """What all rows with the same cells of GPUs have in common: thousands of rows have few."""
-
-    gpus: float
-    """In whole ones: GPUs times the share of each."""
-    number: int
-    """Whole GPUs that hold them."""
-    whole: int
-    """GPUs of the job: at most the largest number."""
-    work_gpus: float
-    """GPU time of the job, over the seconds of the row."""
-    notes: tuple[str, ...]
-    """What was assumed."""
-    unfit: str
-    """Reason for which such rows become no job; empty if they become jobs."""
-    in_slurm: bool
-    """True for a list of Slurm's resources; there a dot in a name marks a step of a job."""
-
-
 class _Converter:
     """Jobs and rows left out, so far."""
 
@@ -216,18 +197,19 @@ class _Converter:
         self.kinds: dict[str, str] = {}
         self.gpu_types: dict[tuple[str, str], str] = {}
         self.step_s: dict[tuple[str, str, int], float] = {}
-        self.sizes: dict[tuple[int, str], tuple[int, ...]] = {}
-        self.amounts: dict[tuple[str, str], _Amount] = {}
+        self.sizes: dict[tuple[int, int, str], tuple[int, ...]] = {}
+        self.amounts: dict[tuple[str, str, str], Amount] = {}
+        self.rule = Rule(choices.largest, choices.parts, choices.cap, choices.span)
 
     def read(self, line: int, cells: Cells) -> None:
         """Read a row; ``line`` counts on over all files. Raises BadCell."""
         # fmt: off
-        (submit, gpus, milli, duration, start, end, iterations,
+        (submit, gpus, milli, hosts, duration, start, end, iterations,
          batch, model, gpu_type, sizes, user, priority, name) = cells
         # fmt: on
-        amount = self.amounts.get((gpus, milli)) or self._amount(gpus, milli)
+        amount = self.amounts.get((gpus, milli, hosts)) or self._amount(gpus, milli, hosts)
         submit_s = self._time(submit, "submit")
-        if amount.in_slurm and "." in name:
+        if "." in name and is_resources(gpus):
             self.left_out.append(LeftOut(submit_s, "of steps inside Slurm's jobs", 0.0))
             return
         if amount.gpus <= 0.0:
@@ -254,10 +236,14 @@ class _Converter:
         if self.lines.setdefault(key, line) != line:
             what = f"{self.columns.name} is {key!r}, as in {self._place(self.lines[key])}"
             raise BadCell(f"{what}; name a column without repeats, or none")
-        own = self.sizes.get((whole, sizes)) or self._sizes(whole, sizes)
+        workers = amount.workers
+        own = self.sizes.get((whole, workers, sizes)) or self._sizes(whole, workers, sizes)
         rank = self._priority(priority) if priority else 0
-        job_s = steps * whole * step_s
-        self.jobs.append(TraceJob(key, submit_s, kind, own, steps, rank, user, job_s))
+        span = self.rule.span if workers > 1 else Spans.NEVER
+        gpu_s = steps * whole * step_s
+        self.jobs.append(
+            TraceJob(key, submit_s, kind, own, steps, rank, user, workers, span, gpu_s)
+        )
 
     def defaults(self) -> list[str]:
         """Return the defaults that rows took, in words."""
@@ -270,25 +256,12 @@ class _Converter:
         before, name = max((before, name) for name, before in self.files if before < line)
         return f"line {line - before} of {name}" if len(self.files) > 1 else f"line {line}"
 
-    def _amount(self, gpus: str, milli: str) -> _Amount:
+    def _amount(self, gpus: str, milli: str, hosts: str) -> Amount:
         """Return what the cells of GPUs amount to. Raises BadCell."""
         gpu_count, share = gpus_of(gpus, self.columns.gpus), self._share(milli)
-        choices = self.choices
-        number, largest, notes, unfit = math.ceil(gpu_count), choices.largest, [], ""
-        if gpu_count != number or share != 1.0:
-            if choices.parts is Parts.LEAVE_OUT:
-                unfit = "with a part of a GPU"
-            else:
-                notes.append(f"parts of GPUs: whole ones ({_PARTS[choices.parts]})")
-        if number > largest:
-            notes.append(f"more than {largest} GPUs: {largest}, for the same GPU time")
-            if not choices.cap:
-                unfit = unfit or f"with more than {largest} GPUs (a job lives on one host)"
-        held = gpu_count * share
-        work_gpus = float(number) if choices.parts is Parts.ROUND else held
-        in_slurm, whole = is_resources(gpus), min(number, largest)
-        found = _Amount(held, number, whole, work_gpus, tuple(notes), unfit, in_slurm)
-        self.amounts[gpus, milli] = found
+        on_hosts = hosts_of(hosts, self.columns.hosts or "")
+        found = amount_of(gpu_count, share, on_hosts, self.rule)
+        self.amounts[gpus, milli, hosts] = found
         return found
 
     def _steps(self, steps: float) -> int:
@@ -420,17 +393,18 @@ class _Converter:
         self._count(f"GPU types without speeds: {default}")
         return default
 
-    def _sizes(self, number: int, text: str) -> tuple[int, ...]:
-        """Return the numbers of GPUs on which a job can run, its own among them."""
-        largest = self.choices.largest
+    def _sizes(self, number: int, workers: int, text: str) -> tuple[int, ...]:
+        """Return the numbers of GPUs on which a job can run, its own among them. Its workers share
+        each of them equally."""
+        largest = max(self.choices.largest, number)
         if self.columns.sizes is not None:
             found = sizes_of(text, self.columns.sizes) if not is_missing(text) else set()
         elif self.choices.sizes is not None:
             found = set(self.choices.sizes)
         else:
             found = {2**n for n in range(int(math.log2(largest)) + 1)}
-        own = tuple(sorted({size for size in found if size <= largest} | {number}))
-        self.sizes[number, text] = own
+        fit = {size for size in found if size <= largest and size % workers == 0}
+        own = self.sizes[number, workers, text] = tuple(sorted(fit | {number}))
         return own
 
     def _priority(self, text: str) -> int:
@@ -439,12 +413,6 @@ class _Converter:
             what = f"{self.columns.priority} is {text!r}, and must be a whole number"
             raise BadCell(f"{what} from {-PRIORITY_MAX} to {PRIORITY_MAX}")
         return int(value)
-
-
-_PARTS = {
-    Parts.ROUND: "for as long",
-    Parts.KEEP: "for a shorter time, with the same GPU time",
-}
 
 
 def _assumptions(columns: Columns, choices: Choices) -> list[str]:

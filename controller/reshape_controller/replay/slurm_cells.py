@@ -42,10 +42,17 @@ def gpus_of(text: str) -> float:
     Slurm lists the GPUs of a type (``gres/gpu:a100=4``), all GPUs (``gres/gpu=4``), or both. Raises
     ValueError if a number of GPUs cannot be read.
     """
-    counts = [(kind, _count_of(count)) for kind, count in _gpus_in(text)]
+    counts = [(kind, _count_of(count, "GPUs")) for kind, count in _gpus_in(text)]
     typed = sum(count for kind, count in counts if kind)
     every = sum(count for kind, count in counts if not kind)
     return max(every - typed, 0) + sum(count * _share_of(kind) for kind, count in counts if kind)
+
+
+def hosts_of(text: str) -> int:
+    """Return the number of hosts in a list of resources (``node=2``); 0 without. Raises ValueError
+    if it cannot be read."""
+    found = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    return _count_of(found["node"], "hosts") if "node" in found else 0
 
 
 def gpu_type_of(text: str) -> str:
@@ -62,9 +69,9 @@ def _gpus_in(text: str) -> Iterator[tuple[str, str]]:
             yield kind, count
 
 
-def _count_of(text: str) -> int:
+def _count_of(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
-        raise ValueError(f"{text!r} is no number of GPUs")
+        raise ValueError(f"{text!r} is no number of {what}")
     return int(text)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.core.model import JobSpec, Length, LengthUnit, Placement, Spans
 from reshape_controller.replay.inputs import HostSpec, ReplayError, WorkJob, Workload
 from reshape_controller.replay.shell import Scene
 from reshape_profiles.schema import Profile
@@ -78,7 +78,7 @@ def _job(
     together: int,
     speed_up: float,
 ) -> tuple[JobSpec, dict[int, float]]:
-    """Return a job in steps, and its true seconds per step by number of GPUs."""
+    """Return a job in steps on one host, and its true seconds per step by number of GPUs."""
     truth = scene.truth.of(spec)
     if truth.accuracy is not None:
         raise ReplayError(
@@ -95,6 +95,9 @@ def _job(
         optional_gpus=sizes,
         length=steps,
         max_wait_s=longest_s,
+        workers=1,
+        span=Spans.NEVER,
+        placement=Placement.PACK,
     )
     factor = together / speed_up
     return changed, {size: truth.step_s(host.gpu_type, size) * factor for size in sizes}

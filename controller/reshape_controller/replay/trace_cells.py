@@ -68,6 +68,21 @@ def gpus_of(text: str, column: str) -> float:
     return value
 
 
+def hosts_of(text: str, column: str) -> int:
+    """Return the number of hosts in a cell of ``column``, which may be a list of Slurm's resources;
+    0 if it is missing. Raises BadCell."""
+    if not slurm_cells.is_resources(text):
+        value = number_of(text, column)
+        if not 0.0 <= value <= GPUS_MAX or value != int(value):
+            what = f"{column} is {text!r}, and must be a whole number of hosts"
+            raise BadCell(f"{what} from 0 to {GPUS_MAX}")
+        return int(value)
+    try:
+        return slurm_cells.hosts_of(text)
+    except ValueError as error:
+        raise BadCell(f"{column} is {text!r}, and {error}") from None
+
+
 def duration_of(text: str, column: str) -> float:
     """Return the seconds in a cell of ``column``, also of Slurm's ``D-HH:MM:SS``; 0 if it is
     missing or unlimited. Raises BadCell."""

@@ -32,7 +32,7 @@ OTHER_SEPARATORS = (TAB, ";", "|", ",")
 """Separators that a head may have instead of the expected one."""
 LINES = (".jsonl", ".ndjson")
 JSON_SUFFIXES = (*LINES, ".json")
-"""A file of the last one has JSON lines, or a list of objects."""
+"""Names of files with JSON end so: with JSON lines, or a trace of the last one with a list."""
 GZIP = b"\x1f\x8b"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 UNPACK = "unpack it first"

@@ -4,7 +4,8 @@ Does: read and write them; an error names line, column and remedy. Never: guess 
 line.
 
 Required columns: ``submit_s``, ``job_type``, and one of ``epochs``, ``steps``, ``target_accuracy``.
-Optional: ``name``, ``optional_gpus``, ``priority``, ``user``, ``global_batch``, ``max_wait_s``.
+Optional: ``name``, ``optional_gpus``, ``priority``, ``user``, ``global_batch``, ``max_wait_s``,
+``workers``, ``span``, ``placement``.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TextIO
+from enum import StrEnum
+from typing import TextIO, TypeVar
 
-from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.core.model import JobSpec, Length, LengthUnit, Placement, Spans
 from reshape_controller.records import limits
 from reshape_controller.records.errors import shown
 from reshape_controller.replay.convert import TraceJob
@@ -36,13 +38,14 @@ COLUMNS = (
     "global_batch",
     "max_wait_s",
 )
+SPANNING = ("workers", "span", "placement")
+"""Columns of files with jobs on several hosts; other files are written without them."""
+KNOWN = (*COLUMNS, *SPANNING)
 CONVERTED = ("name", "submit_s", "job_type", "optional_gpus", "steps", "priority", "user")
 """Columns of a converted trace: the first fields of ``TraceJob``."""
 
-JSON_SUFFIXES = (".jsonl", ".json")
-"""Names of files with JSON lines end so; all others are CSV."""
-
 Fields = Mapping[str, object]
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workload:
@@ -67,10 +70,11 @@ def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workloa
 def csv_text(workload: Workload) -> str:
     """Return the workload as CSV."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    rows = [_fields(job) for job in workload.jobs]
+    spanning = [name for name in SPANNING if any(name in row for row in rows)]
+    writer = csv.DictWriter(out, (*COLUMNS, *spanning), lineterminator="\n")
     writer.writeheader()
-    for job in workload.jobs:
-        row = _fields(job)
+    for job, row in zip(workload.jobs, rows, strict=True):
         row["optional_gpus"] = " ".join(str(size) for size in job.spec.optional_gpus)
         writer.writerow(row)
     return out.getvalue()
@@ -91,15 +95,19 @@ def write_converted(
         raise ReplayError(f"the last job would be submitted after more than {SECONDS_MAX:g} s")
     sizes = {job.optional_gpus for job in jobs}
     texts = {each: " ".join(str(size) for size in each) for each in sizes}
-    rows = (
+    head = CONVERTED
+    rows: Iterable[tuple[object, ...]] = (
         (name, (at_s - first_s) / density, kind, own if jsonl else texts[own], steps, rank, user)
-        for name, at_s, kind, own, steps, rank, user, _ in jobs
+        for name, at_s, kind, own, steps, rank, user, *_ in jobs
     )
+    if any(job.workers > 1 for job in jobs):
+        head = (*CONVERTED, "workers", "span")
+        rows = ((*row, job.workers, job.span) for row, job in zip(rows, jobs, strict=True))
     if jsonl:
-        file.writelines(json.dumps(dict(zip(CONVERTED, row, strict=True))) + "\n" for row in rows)
+        file.writelines(json.dumps(dict(zip(head, row, strict=True))) + "\n" for row in rows)
         return
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CONVERTED)
+    writer.writerow(head)
     writer.writerows(rows)
 
 
@@ -115,6 +123,9 @@ def _fields(job: WorkJob) -> dict[str, object]:
         "user": spec.user or None,
         "global_batch": spec.global_batch,
         "max_wait_s": spec.max_wait_s,
+        "workers": spec.workers if spec.workers > 1 else None,
+        "span": spec.span.value if spec.span is not Spans.NEVER else None,
+        "placement": spec.placement.value if spec.placement is not Placement.PACK else None,
     }
     return row | {name: value for name, value in optional.items() if value is not None}
 
@@ -130,10 +141,10 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
         twice = _twice(reader.fieldnames or ())
         if twice:
             raise ReplayError(f"{name}: line 1: column {twice[0]!r} appears twice; keep one")
-        unknown = [column for column in reader.fieldnames or () if column not in COLUMNS]
+        unknown = [column for column in reader.fieldnames or () if column not in KNOWN]
         if unknown:
             raise ReplayError(
-                f"{name}: line 1: unknown column {unknown[0]!r}; known: {', '.join(COLUMNS)}"
+                f"{name}: line 1: unknown column {unknown[0]!r}; known: {', '.join(KNOWN)}"
             )
         for row in reader:
             where = f"{name}: line {reader.line_num}"
@@ -164,8 +175,8 @@ def _object(line: str, where: str) -> Fields:
     if twice:
         raise ReplayError(f"{where}: {twice[0]!r} appears twice; keep one")
     for key in value:
-        if key not in COLUMNS:
-            raise ReplayError(f"{where}: unknown name {key!r}; known: {', '.join(COLUMNS)}")
+        if key not in KNOWN:
+            raise ReplayError(f"{where}: unknown name {key!r}; known: {', '.join(KNOWN)}")
     return {key: entry for key, entry in value.items() if entry is not None}
 
 
@@ -193,6 +204,7 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
         what = f"{unit.value} is {value:g}, and must be at most {limits.STEPS_MAX:g}"
         raise ReplayError(f"{where}: {what}")
     sizes = _sizes(fields, where)
+    workers, span, placement = _spanning(fields, sizes, where)
     spec = JobSpec(
         name=_text(fields, "name", where, default=f"job-{number:05d}"),
         command=COMMAND,
@@ -203,6 +215,9 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
         user=_text(fields, "user", where),
         priority=_whole(fields, "priority", where, -limits.PRIORITY_MAX, limits.PRIORITY_MAX) or 0,
         max_wait_s=_wait_s(fields, where),
+        workers=workers,
+        span=span,
+        placement=placement,
     )
     return WorkJob(_number(fields, "submit_s", where, least=0.0), spec)
 
@@ -243,6 +258,31 @@ def _batch(fields: Fields, sizes: tuple[int, ...], where: str) -> int | None:
         what = f"global_batch is {batch}, which cannot be split evenly over {', '.join(odd)} GPUs"
         raise ReplayError(f"{where}: {what}; choose one that every number of GPUs divides")
     return batch
+
+
+def _spanning(fields: Fields, sizes: tuple[int, ...], where: str) -> tuple[int, Spans, Placement]:
+    """Return workers, span and placement, under the rules of a job record. Raises ReplayError."""
+    workers = _whole(fields, "workers", where, 1, limits.WORKERS_MAX) or 1
+    span = _one_of(fields, "span", where, Spans, Spans.NEVER)
+    placement = _one_of(fields, "placement", where, Placement, Placement.PACK)
+    odd = [str(size) for size in sizes if size % workers]
+    if odd:
+        what = f"workers is {workers}, and they cannot share {', '.join(odd)} GPUs equally"
+        raise ReplayError(f"{where}: {what}; choose numbers of GPUs that it divides")
+    if span is not Spans.NEVER and workers < 2:
+        what = f"span is {span.value}, which places workers on several hosts"
+        raise ReplayError(f"{where}: {what}; give workers, 2 or more, or leave it out")
+    if span is Spans.NEVER and placement is Placement.SPREAD:
+        raise ReplayError(f"{where}: placement is spread, and span is never; write span any")
+    return workers, span, placement
+
+
+def _one_of(fields: Fields, name: str, where: str, kind: type[Choice], default: Choice) -> Choice:
+    value = fields.get(name, default)
+    if value not in list(kind):
+        known = ", ".join(kind)
+        raise ReplayError(f"{where}: {name} is {shown(value)}, and must be one of {known}")
+    return kind(str(value))
 
 
 def _number(fields: Fields, name: str, where: str, *, least: float) -> float:

@@ -138,6 +138,12 @@ class Groups:
             group.parent.rmdir()  # the last attempt's
         return empty
 
+    def end_all(self, wait_s: float) -> None:
+        """Kill everything in the groups of all attempts below the root, also of those that no
+        launcher has noted. Blocks at most ``wait_s`` seconds for each. Raises OSError."""
+        for path in (*self._root.glob("*/attempt-*/worker-*"), *self._root.glob("*/attempt-*")):
+            self.end(Folder(path), wait_s)
+
     def _derived(self, folder: Folder) -> Path | None:
         if self._base is None:
             return None

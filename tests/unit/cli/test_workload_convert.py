@@ -44,6 +44,8 @@ def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(folder: Path
         (["--window", "a..b"], "the bound is 'a'; write seconds"),
         (["--rigid", "--sizes", "1,2"], "leave out one of the two"),
         (["--load", "0.5"], "add --cluster"),
+        (["--cap", "--span", "any"], "leave out one of the two"),
+        (["--hosts", "id"], "of use with --span only"),
         (["--load", "0.5", "--scale-load", "2"], "leave out one of the two"),
         (["--separator", "two"], "is not a character that can separate"),
         (["--map", "nothing"], "is not NAME=TYPE, and no file"),
@@ -61,6 +63,24 @@ def test_options_that_cannot_be_met_are_refused(folder: Path, words: list[str], 
     assert isinstance(found, CliError)
     assert found.code == 2
     assert what in found.text()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_jobs_larger_than_a_host_are_replayed_on_several(folder: Path, form: str) -> None:
+    source, target = folder / "t.csv", folder / f"jobs.{form}"
+    source.write_text("submit_time,gpu_num,duration\n0,16,600\n5,2,600\n")
+    words = ["workload", "convert", str(source), "--span", "if-needed", "--rigid"]
+    found = reshape(*words, "--out", str(target))
+    assert found.exit_code == 0, found.output
+    assert "jobs on several hosts: equal workers, at most 8 GPUs each (1 row" in found.stderr
+    words = ["replay", "-w", str(target), "--policy", "ffdl+none", "--cluster"]
+    again = reshape(*words, "3*8xV100", "-o", "json")
+    assert again.exit_code == 0, again.output
+    metrics = json.loads(again.stdout)
+    assert metrics["lower_bound_makespan_s"] <= metrics["makespan_s"]
+    alone = reshape(*words, "8xV100").exception
+    assert isinstance(alone, CliError)
+    assert "needs at least 16 GPUs of 2 equal workers" in alone.text()
 
 
 def test_a_trace_is_never_overwritten_by_the_workload_made_of_it(folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from reshape_launcher.local import groups
 from reshape_launcher.local.groups import ENV_BASE, GROUP_FILE, Groups
 from reshape_launcher.local.launcher import LocalLauncher
+from reshape_launcher.local.processes import KILL_WAIT_S
 from reshape_launcher.spec import Hold, ReleaseCheck
 from reshape_sidecar import cgroup
 from reshape_sidecar.init import files
@@ -91,6 +92,16 @@ def test_a_removal_ends_its_own_attempt_alone(job: Bed, tmp_path: Path) -> None:
         assert ends(mine)
         assert not ends(others)
     cgroup.remove(other)
+
+
+def test_all_groups_below_a_root_are_ended_also_without_a_note(job: Bed) -> None:
+    idle(job)
+    group = group_of(job)
+    (job.folder.path / GROUP_FILE).unlink()
+    with process_in(group / "generation-1") as pid:
+        Groups(job.root).end_all(KILL_WAIT_S)
+        assert ends(pid)
+    assert not group.exists()
 
 
 def test_a_controller_in_another_group_finds_the_group_of_a_living_attempt(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reshape_controller.core.model import Spans
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.replay.arrivals import Bound, load, window
 from reshape_controller.replay.convert import (
@@ -92,7 +93,7 @@ def test_rows_that_cannot_be_replayed_are_counted_by_reason_and_by_gpu_time(fold
     rows = "a,0,1,60\nb,1,0,60\nc,2,16,60\nd,3,1,0\ne,4,0.5,60\nf,5,2.5,60\ng,,2,60\n"
     assert by_reason(converted(folder, rows).left_out) == [
         ("with a part of a GPU", 2, 0.5 * 60 + 2.5 * 60),
-        ("with more than 8 GPUs (a job lives on one host)", 1, 16 * 60),
+        ("with more than 8 GPUs (--span or --cap keeps them)", 1, 16 * 60),
         ("without a GPU", 1, 0.0),
         ("without a length", 1, 0.0),
         ("without a submission", 1, pytest.approx(2 * 60, abs=1)),
@@ -312,6 +313,39 @@ def test_jobs_above_the_largest_size_do_the_same_work_on_it_if_that_is_asked_for
     assert job.gpu_s == pytest.approx(32 * 600, abs=8)
 
 
+def test_jobs_larger_than_a_host_keep_their_gpus_on_several_hosts_if_that_is_asked_for(
+    folder: Path,
+) -> None:
+    rows = "a,0,16,600\nb,1,12,600\nc,2,17,600\nd,3,4,600\ne,4,2000,600\n"
+    found = converted(folder, rows, Choices(span=Spans.IF_NEEDED))
+    assert [(job.workers, job.span.value, job.optional_gpus) for job in found.jobs] == [
+        (2, "if-needed", (2, 4, 8, 16)),
+        (2, "if-needed", (2, 4, 8, 12)),
+        (17, "if-needed", (17,)),
+        (1, "never", (1, 2, 4, 8)),
+    ]
+    assert [job.gpu_s for job in found.jobs] == [
+        pytest.approx(gpus * 600, abs=gpus) for gpus in (16, 12, 17, 4)
+    ]
+    assert counts(found) == {"with more than 1024 GPUs": 1}
+    assert any("at most 8 GPUs each (3 rows of the trace)" in line for line in found.assumptions)
+    rigid = converted(folder, rows, Choices(span=Spans.IF_NEEDED, sizes=()))
+    assert [job.optional_gpus for job in rigid.jobs] == [(16,), (12,), (17,), (4,)]
+
+
+def test_a_job_has_as_many_workers_as_it_had_hosts_if_they_can_share_its_gpus(folder: Path) -> None:
+    text = "at,gpus,seconds,nodes\n0,16,60,4\n1,8,60,2\n2,12,60,5\n3,2,60,4\n4,16,60,\n"
+    columns = {"duration": "seconds", "hosts": "nodes"}
+    found = with_head(folder, text, Choices(span=Spans.ANY), **columns)
+    assert [job.workers for job in found.jobs] == [4, 2, 6, 2, 2]
+    needed = with_head(folder, text, Choices(span=Spans.IF_NEEDED), **columns)
+    assert [job.workers for job in needed.jobs] == [4, 1, 6, 1, 2], "a host has 8 GPUs"
+    with pytest.raises(BadRowsError, match=r"nodes is '1.5', and must be a whole number of hosts"):
+        with_head(folder, text.replace("4\n", "1.5\n"), Choices(span=Spans.ANY), **columns)
+    with pytest.raises(ReplayError, match="a column of hosts is of use with --span only"):
+        with_head(folder, text, **columns)
+
+
 def test_sizes_are_the_jobs_own_those_asked_for_or_those_of_the_row(folder: Path) -> None:
     text = "at,gpus,seconds,can\n0,3,600,1-4\n1,2,600,\n2,1,600,1 8\n"
     rigid = with_head(folder, text, Choices(sizes=()), duration="seconds")
@@ -483,16 +517,17 @@ ROWS = st.lists(
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(ROWS, st.sampled_from(bundled().sets), st.booleans())
+@given(ROWS, st.sampled_from(bundled().sets), st.booleans(), st.sampled_from(Spans))
 def test_converted_jobs_have_the_gpu_time_of_the_trace_within_half_a_step(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[float, float, float]],
     job_set: tuple[str, tuple[str, ...]],
     in_iterations: bool,
+    span: Spans,
 ) -> None:
     path = tmp_path_factory.mktemp("trace") / "t.csv"
     path.write_text(HEAD + "".join(f"j{n},{a!r},{g!r},{s!r}\n" for n, (a, g, s) in enumerate(rows)))
-    choices = Choices(job_set=job_set[0], parts=Parts.KEEP, cap=True)
+    choices = Choices(job_set=job_set[0], parts=Parts.KEEP, cap=True, span=span)
     columns = replace(COLUMNS, duration=None, iterations="seconds") if in_iterations else COLUMNS
     found = convert([path], columns, bundled(), choices)
     assert len(found.jobs) == len(rows)
@@ -500,10 +535,12 @@ def test_converted_jobs_have_the_gpu_time_of_the_trace_within_half_a_step(
     for job in found.jobs:
         _, gpus, length = rows[int(job.name[1:])]
         whole = math.ceil(gpus)
-        own = min(8, whole)
+        own = min(8, whole) if span is Spans.NEVER else whole
         step_gpu_s = own * BOOK.seconds_per_step(job.job_type, "V100", own)
         unit_s = BOOK.seconds_per_step(job.job_type, "V100", whole) if in_iterations else 1.0
         trace_gpu_s = gpus * length * unit_s
         most = step_gpu_s if trace_gpu_s < step_gpu_s else step_gpu_s / 2 * (1 + 1e-9) + 1e-6
         assert abs(job.steps * step_gpu_s - trace_gpu_s) <= most
         assert own in job.optional_gpus
+        assert all(size % job.workers == 0 for size in job.optional_gpus)
+        assert own // job.workers <= 8

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reshape_controller.core.model import Spans
 from reshape_controller.replay import slurm_cells
 from reshape_controller.replay.convert import (
     Choices,
@@ -141,6 +143,20 @@ def test_a_dot_in_a_name_of_another_trace_marks_no_step(tmp_path: Path) -> None:
     assert [job.name for job in of_rows(tmp_path, "a.b|0|300|4\n").jobs] == ["a.b"]
 
 
+def test_a_job_on_several_hosts_has_a_worker_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        HEAD + f"1|0|300|{FOUR},node=2\n2|0|300|{FOUR}\n3|0|300|cpu=8,gres/gpu=24,node=3\n"
+    )
+    columns = replace(COLUMNS, hosts="AllocTRES")
+    choices = Choices(layout=Layout(separator="|"), span=Spans.ANY)
+    found = convert([path], columns, bundled(), choices)
+    assert [job.workers for job in found.jobs] == [2, 1, 3]
+    path.write_text(HEAD + f"1|0|300|{FOUR},node=two\n")
+    with pytest.raises(BadRowsError, match="'two' is no number of hosts"):
+        convert([path], columns, bundled(), choices)
+
+
 @pytest.mark.parametrize("text", ["UNLIMITED", "Partition_Limit", "Unknown", ""])
 def test_a_length_without_a_limit_is_no_length(tmp_path: Path, text: str) -> None:
     found = of_rows(tmp_path, f"1|0|05:00|{FOUR}\n2|0|{text}|{FOUR}\n")
@@ -173,7 +189,8 @@ def test_the_documented_command_converts_a_file_of_sacct(tmp_path: Path) -> None
     found = reshape("workload", "convert", str(SACCT), *NAMED, *TIMES, "--out", str(out))
     assert found.exit_code == 0, found.output
     for reason in (
-        "1 row of steps inside Slurm's jobs (8.33% of rows, 0.00% of GPU time)",
+        "1 row of steps inside Slurm's jobs (7.69% of rows, 0.00% of GPU time)",
+        "1 row with more than 8 GPUs (--span or --cap keeps them)",
         "2 rows without a GPU",
         "1 row without a length",
     ):

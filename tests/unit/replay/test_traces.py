@@ -29,9 +29,31 @@ def test_a_csv_is_read_in_the_order_of_submission() -> None:
 
 def test_json_lines_and_csv_hold_the_same_jobs() -> None:
     text = '{"submit_s": 1, "job_type": "a", "target_accuracy": 0.5, "optional_gpus": [2, 1]}\n'
-    workload = parse(text, "t", TYPES, jsonl=True)
-    for form, jsonl in ((csv_text, False), (jsonl_text, True)):
-        assert parse(form(workload), "t", TYPES, jsonl=jsonl).jobs == workload.jobs
+    gang = '{"submit_s": 2, "job_type": "a", "steps": 9, "optional_gpus": [4], "workers": 2, '
+    gang += '"span": "any", "placement": "spread"}\n'
+    for lines in (text, text + gang):
+        workload = parse(lines, "t", TYPES, jsonl=True)
+        for form, jsonl in ((csv_text, False), (jsonl_text, True)):
+            assert parse(form(workload), "t", TYPES, jsonl=jsonl).jobs == workload.jobs
+    assert "workers" not in csv_text(parse(text, "t", TYPES, jsonl=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"workers": 3}, "workers is 3, and they cannot share 2, 4 GPUs equally"),
+        ({"workers": 0}, "workers is 0, and must be a whole number from 1 to 1024"),
+        ({"span": "any"}, "span is any, which places workers on several hosts; give workers"),
+        ({"span": "often", "workers": 2}, "span is 'often', and must be one of never, if-needed"),
+        ({"placement": "spread", "workers": 2}, "placement is spread, and span is never"),
+    ],
+)
+def test_workers_and_span_follow_the_rules_of_a_record(
+    fields: dict[str, object], what: str
+) -> None:
+    text = json.dumps({**LINE, "optional_gpus": [2, 4], **fields})
+    with pytest.raises(ReplayError, match=f"line 1: {what}"):
+        parse(text, "t", TYPES, jsonl=True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.replays import inputs
+from reshape_controller.core.model import Spans
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import convert
 from reshape_controller.replay.inputs import SECONDS_MAX
@@ -32,6 +33,9 @@ class ColumnOptions:
     submit: Annotated[str, column("Submission: seconds, or a date.")] = "submit_time"
     gpus: Annotated[str, column("GPU count of a job, or Slurm's AllocTRES.")] = "gpu_num"
     milli: Annotated[str | None, column("Thousandths of each GPU that the job uses.")] = None
+    hosts: Annotated[str | None, column("Hosts of a job, or Slurm's AllocTRES; with --span.")] = (
+        None
+    )
     duration: Annotated[
         str | None, column("Duration: seconds, or D-HH:MM:SS; default: duration.")
     ] = None
@@ -58,6 +62,7 @@ class ColumnOptions:
             submit=self.submit,
             gpus=self.gpus,
             milli=self.milli,
+            hosts=self.hosts,
             duration="duration" if lengths == (None, None, None) else self.duration,
             start=self.start,
             end=self.end,
@@ -102,7 +107,7 @@ class ChoiceOptions:
         ),
     ] = False
     largest: Annotated[
-        int, typer.Option(min=1, max=GPUS_MAX, help="Largest GPU count of a job.")
+        int, typer.Option(min=1, max=GPUS_MAX, help="Largest GPU count of a job on one host.")
     ] = 8
     cap: Annotated[
         bool,
@@ -110,6 +115,13 @@ class ChoiceOptions:
             "--cap", help="Larger jobs get --largest GPUs for the same GPU time; else left out."
         ),
     ] = False
+    span: Annotated[
+        Spans,
+        typer.Option(
+            help="Larger jobs may be on several hosts (if-needed); also those that --hosts says"
+            " were (any)."
+        ),
+    ] = Spans.NEVER
     parts: Annotated[
         convert.Parts,
         typer.Option(
@@ -155,6 +167,9 @@ class ChoiceOptions:
         if self.rigid and self.sizes is not None:
             what = "--rigid leaves a job its own number of GPUs, and --sizes gives it more"
             raise failed(Exit.USAGE, what, "--rigid --sizes", "leave out one of the two")
+        if self.cap and self.span is not Spans.NEVER:
+            what = "--cap makes large jobs smaller, and --span keeps their GPUs on several hosts"
+            raise failed(Exit.USAGE, what, "--cap --span", "leave out one of the two")
         sizes = inputs.sizes_of(self.sizes) if self.sizes is not None else None
         separator = "\t" if self.separator in ("tab", "\\t") else self.separator
         if separator is not None and (len(separator) != 1 or separator in '\r\n"'):
@@ -171,6 +186,7 @@ class ChoiceOptions:
             () if self.rigid else sizes,
             self.parts,
             self.cap,
+            self.span,
             self.skip_bad,
             self.default_unknown,
             self.default_duration,

@@ -27,6 +27,7 @@ from reshape_controller.replay.inputs import (
 )
 from reshape_controller.replay.setup import Contender, Setup, curves_of
 from reshape_controller.replay.shell import Scene
+from reshape_controller.replay.trace_rows import JSON_SUFFIXES
 from reshape_profiles.files import load
 from reshape_profiles.loader import Bundle, ProfileError, bundled
 from reshape_sidecar.device_truth import DeviceTruth, DeviceTruthError
@@ -173,7 +174,7 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
         what = f"{name} is not UTF-8 text"
         raise failed(Exit.USAGE, what, "--workload", "save it as UTF-8") from None
     try:
-        return traces.parse(text, path.name, known, jsonl=path.suffix in traces.JSON_SUFFIXES)
+        return traces.parse(text, path.name, known, jsonl=path.suffix in JSON_SUFFIXES)
     except ReplayError as error:
         raise failed(Exit.USAGE, str(error), name, "docs/replay.md describes the columns") from None
 

@@ -11,7 +11,7 @@ import typer
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.replay.time_scaling import STEP_S
-from reshape_controller.replay.traces import JSON_SUFFIXES
+from reshape_controller.replay.trace_rows import JSON_SUFFIXES
 
 SPREAD_MAX = 0.9
 """Largest spread: a job takes at least a tenth of its profile's time."""
