@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from reshape_controller.core.model import Spans
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_controller.records.limits import GLOBAL_BATCH_MAX, PRIORITY_MAX, STEPS_MAX
+from reshape_controller.records.limits import GLOBAL_BATCH_MAX, GPUS_MAX, PRIORITY_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
 from reshape_controller.replay.slurm_cells import gpu_type_of, is_resources
@@ -56,6 +56,8 @@ class Columns:
     gpus: str = "gpu_num"
     milli: str | None = None
     """Thousandths of each GPU."""
+    percent: str | None = None
+    """Hundredths of a GPU for each of ``gpus``; 200 are two GPUs."""
     hosts: str | None = None
     """Number of hosts of the job."""
     duration: str | None = None
@@ -91,6 +93,8 @@ class Choices:
     default_unknown: bool = False
     """True: unknown models get a type of the job set, unknown GPU types ``gpu_type``."""
     default_duration_s: float | None = None
+    unit_s: float = 1.0
+    """Seconds of the unit of times and durations that are numbers."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Job types by the trace's names of models, and GPU types by its names of GPUs."""
     layout: Layout = Layout()
@@ -138,6 +142,8 @@ def convert(
         raise ReplayError("name one column: of durations, of ends, or of iterations")
     if columns.batch is not None and columns.iterations is None:
         raise ReplayError("a column of batches is of use with one of iterations only")
+    if columns.milli is not None and columns.percent is not None:
+        raise ReplayError("name one column of parts of GPUs: --milli or --percent")
     if columns.hosts is not None and choices.span is Spans.NEVER:
         raise ReplayError("a column of hosts is of use with --span only")
     converter = _Converter(columns, bundle, choices)
@@ -204,10 +210,11 @@ class _Converter:
     def read(self, line: int, cells: Cells) -> None:
         """Read a row; ``line`` counts on over all files. Raises BadCell."""
         # fmt: off
-        (submit, gpus, milli, hosts, duration, start, end, iterations,
+        (submit, gpus, milli, percent, hosts, duration, start, end, iterations,
          batch, model, gpu_type, sizes, user, priority, name) = cells
         # fmt: on
-        amount = self.amounts.get((gpus, milli, hosts)) or self._amount(gpus, milli, hosts)
+        part = milli or percent
+        amount = self.amounts.get((gpus, part, hosts)) or self._amount(gpus, part, hosts)
         submit_s = self._time(submit, "submit")
         if "." in name and is_resources(gpus):
             self.left_out.append(LeftOut(submit_s, "of steps inside Slurm's jobs", 0.0))
@@ -256,12 +263,12 @@ class _Converter:
         before, name = max((before, name) for name, before in self.files if before < line)
         return f"line {line - before} of {name}" if len(self.files) > 1 else f"line {line}"
 
-    def _amount(self, gpus: str, milli: str, hosts: str) -> Amount:
+    def _amount(self, gpus: str, part: str, hosts: str) -> Amount:
         """Return what the cells of GPUs amount to. Raises BadCell."""
-        gpu_count, share = gpus_of(gpus, self.columns.gpus), self._share(milli)
+        gpu_count, share = gpus_of(gpus, self.columns.gpus), self._share(part)
         on_hosts = hosts_of(hosts, self.columns.hosts or "")
         found = amount_of(gpu_count, share, on_hosts, self.rule)
-        self.amounts[gpus, milli, hosts] = found
+        self.amounts[gpus, part, hosts] = found
         return found
 
     def _steps(self, steps: float) -> int:
@@ -283,20 +290,24 @@ class _Converter:
     def _number(self, text: str, column: str) -> float:
         return number_of(text, getattr(self.columns, column))
 
-    def _share(self, milli: str) -> float:
+    def _share(self, part: str) -> float:
         """Return the share of each GPU that a job uses; a missing cell is a whole GPU."""
-        if self.columns.milli is None or is_missing(milli):
+        if is_missing(part):
             return 1.0
-        value = self._number(milli, "milli")
-        if not 0.0 <= value <= 1000.0:
-            what = f"{self.columns.milli} is {milli!r}, and must be thousandths of each GPU"
-            raise BadCell(f"{what}, from 0 to 1000")
-        return value / 1000.0
+        if self.columns.milli is not None:
+            column, what, whole, most = "milli", "thousandths of each GPU", 1000.0, 1000.0
+        else:
+            column, what, whole, most = "percent", "hundredths of a GPU", 100.0, 100.0 * GPUS_MAX
+        value = self._number(part, column)
+        if not 0.0 <= value <= most:
+            name = getattr(self.columns, column)
+            raise BadCell(f"{name} is {part!r}, and must be {what}, from 0 to {most:g}")
+        return value / whole
 
     def _time(self, text: str, column: str) -> float | None:
         """Return the time in a cell; None if it is missing."""
         try:
-            seconds, is_date = time_of(text)
+            seconds, is_date = time_of(text, self.choices.unit_s)
         except ValueError as error:
             if is_no_time(text):
                 return None
@@ -312,7 +323,7 @@ class _Converter:
         """Return a job's seconds of training; 0 without. Raises BadCell."""
         backwards = ""
         if self.columns.end is None:
-            seconds = duration_of(duration, self.columns.duration or "")
+            seconds = duration_of(duration, self.columns.duration or "", self.choices.unit_s)
             if seconds < 0.0:
                 backwards = f"{self.columns.duration} is {duration}"
         else:

@@ -52,10 +52,20 @@ def number_of(text: str, column: str) -> float:
     return value
 
 
+def entries_of(text: str) -> list[str] | None:
+    """Return the entries of a cell with a list, as ``[gpu0, gpu1]``; None for another cell."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    return text[1:-1].replace(",", " ").split()
+
+
 def gpus_of(text: str, column: str) -> float:
-    """Return the number of GPUs in a cell of ``column``, which may be a list of Slurm's resources;
-    0 if it is missing. Raises BadCell."""
-    if slurm_cells.is_resources(text):
+    """Return the number of GPUs in a cell of ``column``, which may be a list of them, or of Slurm's
+    resources; 0 if it is missing. Raises BadCell."""
+    entries = entries_of(text)
+    if entries is not None:
+        value = float(len(entries))
+    elif slurm_cells.is_resources(text):
         try:
             value = slurm_cells.gpus_of(text)
         except ValueError as error:
@@ -69,8 +79,11 @@ def gpus_of(text: str, column: str) -> float:
 
 
 def hosts_of(text: str, column: str) -> int:
-    """Return the number of hosts in a cell of ``column``, which may be a list of Slurm's resources;
-    0 if it is missing. Raises BadCell."""
+    """Return the number of hosts in a cell of ``column``, which may be a list of them, or of
+    Slurm's resources; 0 if it is missing. Raises BadCell."""
+    entries = entries_of(text)
+    if entries is not None:
+        return len(entries)
     if not slurm_cells.is_resources(text):
         value = number_of(text, column)
         if not 0.0 <= value <= GPUS_MAX or value != int(value):
@@ -83,34 +96,35 @@ def hosts_of(text: str, column: str) -> int:
         raise BadCell(f"{column} is {text!r}, and {error}") from None
 
 
-def duration_of(text: str, column: str) -> float:
+def duration_of(text: str, column: str, unit_s: float) -> float:
     """Return the seconds in a cell of ``column``, also of Slurm's ``D-HH:MM:SS``; 0 if it is
-    missing or unlimited. Raises BadCell."""
+    missing or unlimited. ``unit_s``: of a number. Raises BadCell."""
     if ":" in text:
         seconds = slurm_cells.seconds_of(text)
         if seconds is None:
             raise BadCell(f"{column} is {text!r}; write seconds, or [D-]HH:MM:SS as Slurm does")
         return seconds
     try:
-        return number_of(text, column)
+        return number_of(text, column) * unit_s
     except BadCell:
         if text.strip().lower() in NO_DURATION:
             return 0.0
         raise
 
 
-def time_of(text: str) -> tuple[float, bool]:
+def time_of(text: str, unit_s: float = 1.0) -> tuple[float, bool]:
     """Return a time in seconds, and True if it is a date (UTC unless it names a zone).
 
-    Raises ValueError with the reason.
+    ``unit_s``: of a number. Raises ValueError with the reason.
     """
     try:
-        seconds = float(text)
+        seconds = float(text) * unit_s
     except ValueError:
         pass
     else:
         if not abs(seconds) <= SECONDS_MAX:  # also rejects NaN
-            raise ValueError(f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}")
+            what = f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}"
+            raise ValueError(f"{what}; --time-unit names another unit")
         return seconds, False
     try:
         at = datetime.fromisoformat(text.strip())
@@ -123,7 +137,7 @@ def time_of(text: str) -> tuple[float, bool]:
 def sizes_of(text: str, column: str) -> set[int]:
     """Return the numbers of GPUs of a cell such as ``1 2 4`` or ``1-8``. Raises BadCell."""
     found: set[int] = set()
-    for part in text.replace(",", " ").split():
+    for part in text.strip("[]").replace(",", " ").split():
         span = _RANGE.fullmatch(part)
         if span is not None:
             found.update(range(int(span[1]), int(span[2]) + 1))

@@ -59,10 +59,11 @@ class Rule(NamedTuple):
 
 
 def amount_of(gpu_count: float, share: float, on_hosts: int, rule: Rule) -> Amount:
-    """Return what a row amounts to. ``share``: of each GPU; ``on_hosts``: the hosts that the job
-    had in the trace, 0 if it does not say so."""
-    largest, number, notes, unfit = rule.largest, math.ceil(gpu_count), [], ""
-    if gpu_count != number or share != 1.0:
+    """Return what a row amounts to. ``share``: the GPUs for each of ``gpu_count``, 1 or a part;
+    ``on_hosts``: the hosts that the job had in the trace, 0 if it does not say so."""
+    largest, held, notes, unfit = rule.largest, gpu_count * share, [], ""
+    number = math.ceil(gpu_count) * math.ceil(share)
+    if held != number:
         if rule.parts is Parts.LEAVE_OUT:
             unfit = "with a part of a GPU"
         else:
@@ -79,7 +80,6 @@ def amount_of(gpu_count: float, share: float, on_hosts: int, rule: Rule) -> Amou
         notes.append(f"more than {largest} GPUs: {largest}, for the same GPU time")
         if not rule.cap:
             unfit = unfit or f"with more than {largest} GPUs (--span or --cap keeps them)"
-    held = gpu_count * share
     work_gpus = float(number) if rule.parts is Parts.ROUND else held
     return Amount(held, number, whole, workers, work_gpus, tuple(notes), unfit)
 

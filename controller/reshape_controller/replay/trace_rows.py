@@ -48,6 +48,7 @@ PACKED = (
 BEGIN_BYTES = 512
 """Bytes that are looked at; text has no NUL in them, and a tar archive has."""
 _BLANKS = re.compile(r"\s*")
+_INDEX = re.compile(r"-?[0-9]{1,6}")
 
 Cells = tuple[str, ...]
 
@@ -207,6 +208,8 @@ def _is_number(text: str) -> bool:
 def _json_rows(
     file: TextIO, name: str, columns: Sequence[str | None], bad: BadRows
 ) -> Iterator[tuple[int, Cells]]:
+    wanted = [each for each in columns if each is not None]
+    names: set[str] = set()
     found: set[str] = set()
     begin = [file.readline()]
     while begin[-1] and not begin[-1].strip():
@@ -217,12 +220,31 @@ def _json_rows(
         if not isinstance(entry, dict):
             bad.add(name, line, "is not an object of names and values")
             continue
-        found.update(entry)
-        yield line, tuple("" if each is None else _cell(entry.get(each)) for each in columns)
-    absent = [each for each in columns if each is not None and each not in found]
-    if found and absent:
-        shown = ", ".join(sorted(found))
+        names.update(entry)
+        values = {each: _value(entry, each) for each in wanted}
+        found.update(each for each in wanted if each in entry or values[each] is not None)
+        yield line, tuple("" if each is None else _cell(values[each]) for each in columns)
+    absent = [each for each in wanted if each not in found]
+    if names and absent:
+        shown = ", ".join(sorted(names))
         raise ReplayError(f"{name}: no row has a name {absent[0]!r}; names: {shown}")
+
+
+def _value(value: object, name: str) -> object:
+    """Return the value of a name, or of a path as ``request.gpus`` and ``attempts.0.gpus``; of a
+    list without an index the values of all its entries. None: there is none."""
+    if isinstance(value, dict) and name in value:
+        return value[name]
+    first, dot, rest = name.partition(".")
+    if isinstance(value, list):
+        if _INDEX.fullmatch(first):
+            at = int(first)
+            found = value[at] if -len(value) <= at < len(value) else None
+            return _value(found, rest) if dot else found
+        return [each for each in (_value(entry, name) for entry in value) if each is not None]
+    if not dot or not isinstance(value, dict):
+        return None
+    return _value(value.get(first), rest)
 
 
 def _lines(begin: list[str], file: TextIO, name: str, bad: BadRows) -> Iterator[tuple[int, object]]:
@@ -272,9 +294,9 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _cell(value: object) -> str:
-    """Return a JSON value as a cell; lists, as of numbers of GPUs, with blanks between."""
+    """Return a JSON value as a cell; a list as ``[1 2 4]``, with those in it in one line."""
     if value is None:
         return ""
     if isinstance(value, list):
-        return " ".join(str(entry) for entry in value)
+        return f"[{' '.join(_cell(entry).strip('[]') for entry in value)}]"
     return str(value)

@@ -284,6 +284,54 @@ def test_parts_of_gpus_are_left_out_rounded_or_kept_as_asked(folder: Path) -> No
     assert part.gpu_s == pytest.approx(2000, abs=2)
 
 
+def test_hundredths_count_for_each_gpu_and_may_be_several_gpus(folder: Path) -> None:
+    text = "at,gpus,plan,seconds\n0,4,25,800\n1,2,400,600\n2,1,100,60\n3,2,150,600\n"
+    columns = {"percent": "plan", "duration": "seconds"}
+    kept = with_head(folder, text, Choices(parts=Parts.KEEP, sizes=()), **columns)
+    assert [job.optional_gpus for job in kept.jobs] == [(4,), (8,), (1,), (4,)]
+    assert [job.gpu_s for job in kept.jobs] == [
+        pytest.approx(gpu_s, abs=8) for gpu_s in (800, 8 * 600, 60, 3 * 600)
+    ]
+    assert counts(with_head(folder, text, **columns)) == {"with a part of a GPU": 2}
+    with pytest.raises(BadRowsError, match="plan is '-1', and must be hundredths of a GPU"):
+        with_head(folder, text.replace(",25,", ",-1,"), **columns)
+    with pytest.raises(ReplayError, match="--milli or --percent"):
+        with_head(folder, text, milli="plan", **columns)
+
+
+def test_times_and_durations_that_are_numbers_have_the_unit_that_is_named(folder: Path) -> None:
+    rows = "a,1500000000000000,2,60000000\nb,1500000030000000,1,00:01:00\n"
+    first, second = converted(folder, rows, Choices(unit_s=1e-6)).jobs
+    assert second.submit_s - first.submit_s == 30.0
+    assert (first.gpu_s, second.gpu_s) == (pytest.approx(120, abs=2), pytest.approx(60, abs=2))
+    assert "must be seconds, at most 1e+10; --time-unit names another" in problem_of(folder, rows)
+
+
+def test_values_inside_of_json_objects_have_a_path_and_lists_count_their_entries(
+    folder: Path,
+) -> None:
+    hosts = [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0", "gpu1"]}]
+    attempt = {"begin": "2017-10-07 16:00:00", "end": "2017-10-07 17:00:00", "on": hosts}
+    job = {"id": "a", "at": "2017-10-07 15:59:00", "attempts": [{}, attempt]}
+    queued = {"id": "b", "at": "2017-10-07 16:59:00", "attempts": []}
+    path = folder / "t.json"
+    path.write_text(json.dumps([job, queued]))
+    last = "attempts.-1"
+    columns = Columns("at", f"{last}.on.gpus", hosts=f"{last}.on.ip", name="id")
+    columns = replace(columns, start=f"{last}.begin", end=f"{last}.end")
+    found = convert([path], columns, bundled(), Choices(span=Spans.ANY))
+    assert [(one.name, one.workers) for one in found.jobs] == [("a", 2)]
+    assert found.jobs[0].gpu_s == pytest.approx(4 * 3600, abs=4)
+    assert counts(found) == {"without a GPU": 1}
+    dotted = folder / "t.jsonl"
+    dotted.write_text('{"at": 0, "request": {"gpus": 2}, "s.d": 60, "can": [2, 4]}\n')
+    columns = Columns("at", "request.gpus", duration="s.d", sizes="can")
+    (flat,) = convert([dotted], columns, bundled(), CHOICES).jobs
+    assert (flat.optional_gpus, flat.gpu_s) == ((2, 4), pytest.approx(120, abs=2))
+    with pytest.raises(ReplayError, match=r"no row has a name 'request\.cpus'; names: at, can"):
+        convert([dotted], replace(columns, gpus="request.cpus"), bundled(), CHOICES)
+
+
 def test_a_missing_part_is_a_whole_gpu_and_parts_of_several_gpus_are_parts(folder: Path) -> None:
     text = "at,gpus,milli,seconds\n0,8,,600\n1,2,500,8000\n"
     columns = {"milli": "milli", "duration": "seconds"}

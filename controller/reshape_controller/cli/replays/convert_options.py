@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -20,6 +21,18 @@ FACTOR_MIN, FACTOR_MAX = 1e-3, 1e3
 """Range of ``--scale-load``."""
 
 
+class TimeUnit(StrEnum):
+    """Units of times."""
+
+    S = "s"
+    MS = "ms"
+    US = "us"
+
+
+UNITS_S = {TimeUnit.S: 1.0, TimeUnit.MS: 1e-3, TimeUnit.US: 1e-6}
+"""Seconds of each."""
+
+
 def column(text: str, *names: str) -> typer.models.OptionInfo:
     """Return an option that names a column of a trace."""
     found: typer.models.OptionInfo = typer.Option(*names, metavar="COLUMN", help=text)
@@ -33,6 +46,9 @@ class ColumnOptions:
     submit: Annotated[str, column("Submission: seconds, or a date.")] = "submit_time"
     gpus: Annotated[str, column("GPU count of a job, or Slurm's AllocTRES.")] = "gpu_num"
     milli: Annotated[str | None, column("Thousandths of each GPU that the job uses.")] = None
+    percent: Annotated[
+        str | None, column("Instead: hundredths of a GPU for each of --gpus; 200 are two GPUs.")
+    ] = None
     hosts: Annotated[str | None, column("Hosts of a job, or Slurm's AllocTRES; with --span.")] = (
         None
     )
@@ -62,6 +78,7 @@ class ColumnOptions:
             submit=self.submit,
             gpus=self.gpus,
             milli=self.milli,
+            percent=self.percent,
             hosts=self.hosts,
             duration="duration" if lengths == (None, None, None) else self.duration,
             start=self.start,
@@ -148,6 +165,9 @@ class ChoiceOptions:
             help="Duration of jobs without one, and of jobs whose times run backwards.",
         ),
     ] = None
+    time_unit: Annotated[
+        TimeUnit, typer.Option(help="Unit of times and durations that are numbers.")
+    ] = TimeUnit.S
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read.")
     ] = False
@@ -190,6 +210,7 @@ class ChoiceOptions:
             self.skip_bad,
             self.default_unknown,
             self.default_duration,
+            UNITS_S[self.time_unit],
             names_of(self.names or []),
             Layout(head, separator),
         )

@@ -63,7 +63,7 @@ def convert_traces(
     gpus = _gpus_of(arrive.cluster)
     try:
         found = convert.convert(files, columns.columns, inputs.profiles_of(profiles), chosen)
-        found, outside = arrivals.window(found, *_bounds(arrive.window))
+        found, outside = arrivals.window(found, *_bounds(arrive.window, chosen.unit_s))
         density, load = _density(found, arrive, gpus)
     except BadRowsError as error:
         _tell_bad(error.bad)
@@ -93,25 +93,25 @@ def _gpus_of(cluster: str | None) -> int | None:
         raise failed(Exit.USAGE, str(error), "--cluster") from None
 
 
-def _bounds(text: str | None) -> tuple[arrivals.Bound | None, arrivals.Bound | None]:
-    """Return the begin and the end of a window. Raises CliError."""
+def _bounds(text: str | None, unit_s: float) -> tuple[arrivals.Bound | None, arrivals.Bound | None]:
+    """Return the begin and the end of a window. ``unit_s``: of a number. Raises CliError."""
     if text is None:
         return None, None
     start, dots, end = text.partition("..")
     if not dots:
         what = f"{text!r} is not a window"
         raise failed(Exit.USAGE, what, "--window", "for example 0d..7d, or 2017-10-03..2017-10-10")
-    return _bound(start), _bound(end)
+    return _bound(start, unit_s), _bound(end, unit_s)
 
 
-def _bound(text: str) -> arrivals.Bound | None:
+def _bound(text: str, unit_s: float) -> arrivals.Bound | None:
     if not text:
         return None
     span_s = seconds_of(text)
     if span_s is not None:
         return arrivals.Bound(span_s, from_first=True)
     try:
-        return arrivals.Bound(trace_cells.time_of(text)[0], from_first=False)
+        return arrivals.Bound(trace_cells.time_of(text, unit_s)[0], from_first=False)
     except ValueError as error:
         raise failed(
             Exit.USAGE, f"the bound {error}", "--window", "or a time such as 12h or 7d"
