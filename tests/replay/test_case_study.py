@@ -11,7 +11,7 @@ import pytest
 
 from reshape_controller.core.model import Length, LengthUnit, Mechanism
 from reshape_controller.policies import make_policy
-from reshape_controller.replay import case_figures
+from reshape_controller.replay import case_figures, figures
 from reshape_controller.replay.case_study import (
     BY_RESTART,
     COLD,
@@ -161,8 +161,9 @@ def test_the_figures_show_iterations_per_second_and_the_printed_times(tmp_path: 
         assert words in speeds
     reshapes = (out / "figures" / "figure-01.svg").read_text()
     assert "(a) default" not in reshapes, "it reshapes nothing"
-    for words in ("(b) by restart", "(c) in place", "4 GPUs", "2 GPUs"):
+    for words in ("(b) by restart", "(c) in place", "2 GPUs"):
         assert words in reshapes
+    assert reshapes.count(">4 GPUs<") == 3, "until the end of both, in (b) after two reshapes"
     bars = (out / "figures" / "figure-04.svg").read_text()
     assert "makespan (s)" in bars
     assert "printed" in bars
@@ -175,6 +176,15 @@ def test_job_1_does_24_then_17_then_24_iterations_per_second_in_place() -> None:
     assert [speed for _, speed in points] == pytest.approx([0, 24, 0, 17, 0, 24, 0])
     ends = [at_s for at_s, _ in points]
     assert ends == pytest.approx([0, 174, 263, 290, 732, 769, 816], abs=1.0)
+
+
+def test_allocated_gpus_over_time_end_with_none() -> None:
+    result = replay(scene(IN_PLACE), make_policy("paper"), Mechanism.SIDECAR, keep=True)
+    times, values = figures.course(result, "allocated")
+    assert times == sorted(times)
+    assert (values[-2], values[-1]) == (4, 0)
+    end_s = result.jobs[0].submitted_s + times[-1] * 1000
+    assert end_s == pytest.approx(result.jobs[0].finished_s)
 
 
 def test_the_printed_metrics_follow_from_the_printed_times() -> None:

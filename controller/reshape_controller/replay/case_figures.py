@@ -71,9 +71,9 @@ def spans(result: Result, job: str, sizes: Mapping[str, int]) -> list[tuple[str,
 
 
 def figure_1(path: Path, results: Mapping[str, Result], sizes: Mapping[str, int]) -> None:
-    """Draw what both jobs do around the first reshape, a panel for each approach that reshapes."""
+    """Draw what both jobs do, and what a reshape takes, a panel for each approach that reshapes."""
     shown = {label: result for label, result in results.items() if result.reshapes}
-    end_s = max(change.asked_at_s + change.seconds for r in shown.values() for change in r.reshapes)
+    end_s = max(row.finished_s for result in shown.values() for row in result.jobs)
 
     def panel(label: str) -> Callable[[Axes], None]:
         def draw_it(axes: Axes) -> None:
@@ -82,9 +82,7 @@ def figure_1(path: Path, results: Mapping[str, Result], sizes: Mapping[str, int]
                     trains = text.endswith("GPUs")
                     face, hatch = (shade, "") if trains else ("white", "///")
                     hatch = "xxx" if text == "reshapes" else hatch
-                    width = min(stop_s, end_s) - begin_s
-                    if width <= 0:
-                        continue
+                    width = stop_s - begin_s
                     axes.barh(
                         place, width, 0.6, left=begin_s, color=face, edgecolor=shade, hatch=hatch
                     )
@@ -104,7 +102,7 @@ def figure_1(path: Path, results: Mapping[str, Result], sizes: Mapping[str, int]
             axes.set_yticks(range(len(SHADES)), list(SHADES))
             axes.invert_yaxis()
             axes.set_xlabel("seconds")
-            axes.set_xlim(0, end_s)
+            axes.set_xlim(0, end_s * 1.02)
 
         return draw_it
 

@@ -211,12 +211,19 @@ def figure_10(path: Path, results: Mapping[str, Result]) -> None:
     draw(path, [panel], INCHES)
 
 
+def course(result: Result, field: str) -> tuple[list[float], list[int]]:
+    """Return the times of a course in 1,000 s, and its values of a field; 0 at its end, when the
+    last job gives its GPUs back."""
+    start_s = result.jobs[0].submitted_s
+    times = [(moment.at_s - start_s) / 1000 for moment in result.course]
+    values = [getattr(moment, field) for moment in result.course]
+    return [*times, *times[-1:]], [*values, *(0 for _ in times[-1:])]
+
+
 def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -> None:
     for approach, result in results.items():
-        start_s = result.jobs[0].submitted_s
         axes.step(
-            [(moment.at_s - start_s) / 1000 for moment in result.course],
-            [getattr(moment, field) for moment in result.course],
+            *course(result, field),
             where="post",
             **stroke(approach, results),
             label=name(approach),
