@@ -13,13 +13,14 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.replays import inputs
+from reshape_controller.cli.replays.options import SPREAD_MAX
 from reshape_controller.cli.replays.runs import run_sweep
 from reshape_controller.replay import bundle, figures, row_files
 from reshape_controller.replay.inputs import ReplayError
@@ -114,17 +115,21 @@ class Replays:
             return Picture(path.with_suffix(".svg").read_text(encoding="utf-8"))
 
     def to_csv(self, folder: str | Path) -> None:
-        """Write jobs.csv and events.csv. Raises OSError."""
+        """Write jobs.csv and events.csv into a folder, which is made. Raises OSError."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for name in ("jobs", "events"):
             row_files.write_csv(Path(folder) / f"{name}.csv", self.rows(name))
 
     def to_parquet(self, folder: str | Path) -> None:
-        """Write jobs.parquet and events.parquet. Raises BenchError without pyarrow; OSError."""
+        """Write the same as Parquet. Raises BenchError without pyarrow; OSError."""
         try:
+            row_files.pyarrow()
+            Path(folder).mkdir(parents=True, exist_ok=True)
             for name in ("jobs", "events"):
                 row_files.write_parquet(Path(folder) / f"{name}.parquet", self.rows(name))
-        except row_files.NoPyarrow as error:
-            raise BenchError(str(error)) from None
+        except row_files.NoPyarrow:
+            what = "Parquet needs pyarrow, which is not installed: pip install pyarrow"
+            raise BenchError(f"{what}, or use to_csv()") from None
 
     def _draw(self, number: int, path: Path) -> None:
         name, runs = self.setup.name, list(self.runs)
@@ -156,14 +161,17 @@ class Replays:
 def replay(
     workload: str | Path = "one",
     *,
-    policies: Sequence[str] = ("adaptive",),
-    seeds: int | Sequence[int] = 1,
+    policies: str | Sequence[str] = ("adaptive",),
+    seeds: int | str | Sequence[int] = 1,
     cluster: str | None = None,
     costs: str = "paper",
     profiles: str | None = None,
     sizes: Sequence[int] | None = None,
     jobs: int | None = None,
+    last: float | None = None,
+    load: float = 1.0,
     spread: float | None = None,
+    device_truth: str | None = None,
     workers: int | None = 1,
 ) -> Replays:
     """Replay a workload under policies in virtual time; return the results.
@@ -172,9 +180,13 @@ def replay(
     ``workers``: processes, None for one on each core (a script then needs a main guard). The others
     are the options of ``reshape compare``. Raises BenchError.
     """
-    chosen = range(seeds) if isinstance(seeds, int) else seeds
-    if not policies or not chosen:
+    labels = policies.split(",") if isinstance(policies, str) else policies
+    if not labels or not seeds:
         raise BenchError("give at least a policy and a seed")
+    if spread is not None and not 0.0 <= spread <= SPREAD_MAX:
+        raise BenchError(f"spread is {spread:g}, and must be a number from 0 to {SPREAD_MAX:g}")
+    if workers is not None and workers < 1:
+        raise BenchError(f"workers is {workers}; give 1 or more, or None for one on each core")
     request = inputs.ReplayRequest(
         str(workload),
         cluster,
@@ -182,17 +194,36 @@ def replay(
         profiles,
         ",".join(str(size) for size in sizes) if sizes is not None else None,
         jobs,
-        spread=spread,
+        last,
+        spread,
+        device_truth,
     )
     try:
-        setup = inputs.setup_of(request)
-        contenders = tuple(inputs.contender(label) for label in policies)
-        runs = run_sweep(setup, contenders, list(chosen), None, workers_for(workers))
+        chosen = inputs.seeds_of(_words(seeds))
+        (one_load,) = inputs.loads_of(str(load))
+        setup = inputs.setup_of(replace(request, load=one_load))
+        contenders = tuple(inputs.contender(label) for label in labels)
+        runs = run_sweep(setup, contenders, chosen, None, workers_for(workers))
     except CliError as error:
-        raise BenchError(error.text()) from None
+        raise BenchError(_text(error)) from None
     except ReplayError as error:
         raise BenchError(str(error)) from None
     return Replays(setup, contenders, tuple(runs))
+
+
+def _words(seeds: int | str | Sequence[int]) -> str:
+    """Return seeds as in ``--seeds``; a single one as ``4-4``, since ``4`` would mean four."""
+    if isinstance(seeds, int | str):
+        return str(seeds)
+    return ",".join(map(str, seeds)) if len(seeds) != 1 else f"{seeds[0]}-{seeds[0]}"
+
+
+def _text(error: CliError) -> str:
+    """Return the problems of an error, each with its remedy."""
+    return "; ".join(
+        f"{problem.what} ({problem.remedy})" if problem.remedy else problem.what
+        for problem in error.problems
+    )
 
 
 def _data_frame(rows: list[dict[str, Any]]) -> Any:

@@ -43,9 +43,11 @@ def test_the_rows_are_those_of_the_command(found: bench.Replays, tmp_path: Path)
     words = ("compare", "-w", "two", "--jobs", "4", "--seeds", "2", "--workers", "1")
     ran = reshape(*words, "--policies", "default,adaptive", "--out", str(tmp_path / "of-command"))
     assert ran.exit_code == 0, ran.output
-    found.to_csv(tmp_path)
+    found.to_csv(tmp_path / "made")
     for name in ("jobs.csv", "events.csv"):
-        assert (tmp_path / name).read_text() == (tmp_path / "of-command" / name).read_text()
+        assert (tmp_path / "made" / name).read_text() == (
+            tmp_path / "of-command" / name
+        ).read_text()
 
 
 def test_rows_become_data_frames_if_pandas_is_there(
@@ -82,6 +84,12 @@ def test_figures_are_pictures_that_a_notebook_shows(found: bench.Replays, tmp_pa
         ({"cluster": "many"}, "is not a host"),
         ({"costs": "free"}, "unknown set of costs 'free'"),
         ({"sizes": [0]}, "is not a list of GPU counts"),
+        ({"seeds": [-1]}, "'-1--1' is not a list of at most"),
+        ({"seeds": [3, 3]}, "'3,3' is not a list of at most"),
+        ({"spread": 5}, "spread is 5, and must be a number from 0 to 0.9"),
+        ({"workers": 0}, "workers is 0; give 1 or more"),
+        ({"load": 0.0}, "is not a list of different loads"),
+        ({"load": 1.0, "last": -1.0}, "--last is -1 s, which is out of range"),
     ],
 )
 def test_what_cannot_be_replayed_is_said_with_a_remedy(more: dict[str, Any], what: str) -> None:
@@ -89,6 +97,26 @@ def test_what_cannot_be_replayed_is_said_with_a_remedy(more: dict[str, Any], wha
         bench.replay("two", **more)
     with pytest.raises(bench.BenchError, match="cannot be read"):
         bench.replay("nothing.csv")
+
+
+def test_an_error_has_its_remedy_and_no_words_of_the_command_line() -> None:
+    with pytest.raises(bench.BenchError) as error:
+        bench.replay("two", policies="best")
+    assert str(error.value).startswith("unknown preset 'best'; use one of: adaptive")
+    assert "\n" not in str(error.value)
+    assert "--policy" not in str(error.value)
+
+
+def test_policies_and_seeds_may_be_written_as_on_the_command_line(found: bench.Replays) -> None:
+    again = bench.replay("two", policies="default,adaptive", seeds="0-1", jobs=4)
+    assert again.rows("metrics") == found.rows("metrics")
+    (only,) = bench.replay("two", policies="adaptive", seeds=[1], jobs=4).rows("metrics")
+    assert only == found.rows("metrics")[-1]
+
+
+def test_a_load_lets_jobs_come_as_much_faster() -> None:
+    found = bench.replay("two", policies="adaptive", jobs=4, last=8000.0, load=2.0)
+    assert max(job["submitted_s"] for job in found.rows("jobs")) == pytest.approx(4000, abs=1)
 
 
 def test_rows_that_are_not_there_are_named(found: bench.Replays) -> None:
@@ -100,7 +128,7 @@ def test_parquet_without_pyarrow_names_the_remedy(
     found: bench.Replays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(bench.BenchError, match="pip install pyarrow"):
+    with pytest.raises(bench.BenchError, match=r"pip install pyarrow, or use to_csv\(\)"):
         found.to_parquet(tmp_path)
 
 
