@@ -143,7 +143,7 @@ def test_mechanisms_differ_in_what_a_reshape_costs() -> None:
 
 
 def test_jobs_that_fit_on_no_host_are_named_instead_of_waited_for() -> None:
-    with pytest.raises(ReplayError, match="1 jobs never end under default: wide"):
+    with pytest.raises(ReplayError, match="1 job never ends under default: wide"):
         run(scene([job("small", 0.0, 5, (1,)), job("wide", 0.0, 5, (8,))]), "default")
 
 

@@ -292,9 +292,10 @@ class Shell:
         left = list(self.engine.state.jobs.values())
         if left:
             named = ", ".join(f"{job.spec.name} ({job.reason})" for job in left[:3])
+            count = "1 job never ends" if len(left) == 1 else f"{len(left)} jobs never end"
             raise ReplayError(
-                f"{len(left)} jobs never end under {self.policy.name}: {named}; perhaps "
-                "no host of the cluster has enough GPUs"
+                f"{count} under {self.policy.name}: {named}; perhaps no host of the cluster has "
+                "enough GPUs"
             )
         failed = [job for job in self.account.ended if job.state != JobState.COMPLETED]
         if failed:
