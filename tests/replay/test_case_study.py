@@ -183,7 +183,7 @@ def test_allocated_gpus_over_time_end_with_none() -> None:
     times, values = figures.course(result, "allocated")
     assert times == sorted(times)
     assert (values[-2], values[-1]) == (4, 0)
-    end_s = result.jobs[0].submitted_s + times[-1] * 1000
+    end_s = result.jobs[0].submitted_s + times[-1]
     assert end_s == pytest.approx(result.jobs[0].finished_s)
 
 

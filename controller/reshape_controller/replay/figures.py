@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
 from reshape_controller.replay.figure_styles import labels_in_figures, name, stroke, style_of
 from reshape_controller.replay.inputs import ReplayError
@@ -44,6 +46,14 @@ SHORT_NAME = 18
 """Longest name that leaves room for another beside it in a legend."""
 FIRST_COLUMN = 0.42
 """Part of a table's width for its first column."""
+DAY_S = 86_400.0
+DAYS_FROM_S = 5 * DAY_S
+"""Times that reach this far are drawn in days."""
+WIDE_TIMES = 50.0
+"""Ratio of the longest completion time to the median from which the axis is logarithmic."""
+MOMENTS_MAX = 3000
+"""Longest course that is drawn as it is; of a longer one the means over its parts are."""
+PARTS = 240
 Summaries = Mapping[str, Mapping[str, Mapping[str, Interval]]]
 """Intervals by workload, policy and metric."""
 
@@ -75,6 +85,18 @@ def draw(path: Path, panels: Sequence[Callable[[Axes], None]], inches: tuple[flo
         figure.savefig(path.with_suffix(".png"), dpi=PNG_DPI)
 
 
+class Unit(NamedTuple):
+    """A unit of time: its seconds, and its name on an axis."""
+
+    seconds: float
+    name: str
+
+
+def unit_of(longest_s: float) -> Unit:
+    """Return the unit that suits times of up to ``longest_s``."""
+    return Unit(DAY_S, "days") if longest_s >= DAYS_FROM_S else Unit(1000.0, "1,000 s")
+
+
 BOUND = "lower_bound_makespan_s"
 
 
@@ -83,8 +105,8 @@ def figure_6(path: Path, summaries: Summaries) -> None:
     draw(
         path,
         [
-            lambda axes: _bars(axes, summaries, "makespan_s", "makespan (1,000 s)", bound=BOUND),
-            lambda axes: _bars(axes, summaries, "mean_jct_s", "mean completion time (1,000 s)"),
+            lambda axes: _bars(axes, summaries, "makespan_s", "makespan", bound=BOUND),
+            lambda axes: _bars(axes, summaries, "mean_jct_s", "mean completion time"),
         ],
         WIDE_INCHES,
     )
@@ -92,8 +114,9 @@ def figure_6(path: Path, summaries: Summaries) -> None:
 
 def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str = "") -> None:
     approaches = labels_in_figures(list(next(iter(summaries.values()))))
+    unit = unit_of(max(one[each][metric].high for one in summaries.values() for each in approaches))
     if bound:
-        heights = [summary[approaches[0]][bound].median / 1000 for summary in summaries.values()]
+        heights = [one[approaches[0]][bound].median / unit.seconds for one in summaries.values()]
         places = range(len(heights))
         ends = [at - 0.42 for at in places], [at + 0.42 for at in places]
         axes.hlines(heights, *ends, color="black", linewidth=1.2, zorder=3, label="lower bound")
@@ -101,9 +124,9 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
     for number, approach in enumerate(approaches):
         shade, _, hatch = style_of(approach, approaches)
         found = [summary[approach][metric] for summary in summaries.values()]
-        heights = [one.median / 1000 for one in found]
-        below = [(one.median - one.low) / 1000 for one in found]
-        above = [(one.high - one.median) / 1000 for one in found]
+        heights = [one.median / unit.seconds for one in found]
+        below = [(one.median - one.low) / unit.seconds for one in found]
+        above = [(one.high - one.median) / unit.seconds for one in found]
         has_range = any(below) or any(above)  # a single seed has none, and its caps would be dots
         axes.bar(
             [at + (number - (len(approaches) - 1) / 2) * width for at in range(len(found))],
@@ -120,7 +143,7 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
     axes.set_xticks(range(len(summaries)), list(map(_short, summaries)))
     axes.set_xlabel("workload")
     axes.tick_params(axis="x", length=0)
-    axes.set_ylabel(label)
+    axes.set_ylabel(f"{label} ({unit.name})")
     columns = 2 if all(len(name(one)) <= SHORT_NAME for one in approaches) else 1
     axes.margins(y=0.11 * math.ceil((len(approaches) + bool(bound)) / columns))
     axes.legend(fontsize=7, loc="upper left", ncols=columns)
@@ -211,24 +234,51 @@ def figure_10(path: Path, results: Mapping[str, Result]) -> None:
     draw(path, [panel], INCHES)
 
 
-def course(result: Result, field: str) -> tuple[list[float], list[int]]:
-    """Return the times of a course in 1,000 s, and its values of a field; 0 at its end, when the
-    last job gives its GPUs back."""
+def course(result: Result, field: str) -> tuple[list[float], list[float]]:
+    """Return the seconds since the first submission, and a field's values from then on; 0 at the
+    end, when the last job gives its GPUs back. Of a long course the means over its parts."""
     start_s = result.jobs[0].submitted_s
-    times = [(moment.at_s - start_s) / 1000 for moment in result.course]
-    values = [getattr(moment, field) for moment in result.course]
-    return [*times, *times[-1:]], [*values, *(0 for _ in times[-1:])]
+    times = [moment.at_s - start_s for moment in result.course]
+    values = [float(getattr(moment, field)) for moment in result.course]
+    if len(times) > MOMENTS_MAX:
+        times, values = _means(times, values)
+    return [*times, *times[-1:]], [*values, *(0.0 for _ in times[-1:])]
+
+
+def _means(times: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the begins of ``PARTS`` equal parts of a step function and its mean over each of
+    them, and the end."""
+    begin, end = times[0], times[-1]
+    edges = [begin + (end - begin) * part / PARTS for part in range(PARTS + 1)]
+    means, at = [], 0
+    for left, right in pairwise(edges):
+        area, since = 0.0, left
+        while since < right:
+            until = min(times[at + 1], right) if at + 1 < len(times) else right
+            area += values[at] * (until - since)
+            since = until
+            if at + 1 < len(times) and times[at + 1] <= since:
+                at += 1
+        means.append(area / (right - left))
+    return edges, [*means, means[-1]]
+
+
+def _longest_s(results: Mapping[str, Result]) -> float:
+    return max(result.metrics.makespan_s for result in results.values())
 
 
 def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -> None:
+    unit = unit_of(_longest_s(results))
     for approach, result in results.items():
+        times, values = course(result, field)
         axes.step(
-            *course(result, field),
+            [at_s / unit.seconds for at_s in times],
+            values,
             where="post",
             **stroke(approach, results),
             label=name(approach),
         )
-    axes.set_xlabel("1,000 s since the first submission")
+    axes.set_xlabel(f"{unit.name} since the first submission")
     axes.set_ylabel(label)
     _counts(axes)
     axes.legend(fontsize=7)
@@ -268,20 +318,26 @@ def figure_9(path: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> 
 
     def panel(workload: str) -> Callable[[Axes], None]:
         def draw_it(axes: Axes) -> None:
+            every = sorted(chain.from_iterable(times[workload].values()))
+            unit = unit_of(every[-1])
             for approach, values in times[workload].items():
                 ordered = sorted(values)
                 axes.step(
-                    [value / 1000 for value in ordered],
+                    [value / unit.seconds for value in ordered],
                     [(number + 1) / len(ordered) for number in range(len(ordered))],
                     where="post",
                     **stroke(approach, times[workload]),
                     label=name(approach),
                 )
             axes.set_title(f"workload {_short(workload)}", fontsize=9)
-            axes.set_xlabel("completion time (1,000 s)")
+            axes.set_xlabel(f"completion time ({unit.name})")
             axes.set_ylabel("part of the jobs")
             axes.set_ylim(0, 1.02)
-            axes.set_xlim(left=0)
+            if every[-1] > WIDE_TIMES * median(every):
+                axes.set_xscale("log")
+                axes.xaxis.set_major_formatter("{x:g}")
+            else:
+                axes.set_xlim(left=0)
             axes.legend(fontsize=7, loc="lower right")
 
         return draw_it
@@ -303,6 +359,7 @@ def figure_11(path: Path, results: Mapping[str, Result]) -> None:
 
 
 def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -> None:
+    unit = unit_of(_longest_s(results))
     for approach, result in results.items():
         if approach == DEFAULT and len(results) > 1:
             continue
@@ -310,13 +367,13 @@ def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -
         at = sorted(one.asked_at_s - start_s for one in result.reshapes if getattr(one, which))
         end = result.metrics.makespan_s
         axes.step(
-            [0.0, *(one / 1000 for one in at), end / 1000],
+            [0.0, *(at_s / unit.seconds for at_s in at), end / unit.seconds],
             [0, *range(1, len(at) + 1), len(at)],
             where="post",
             **stroke(approach, results),
             label=f"{name(approach)}: {len(at)}",
         )
-    axes.set_xlabel("1,000 s since the first submission")
+    axes.set_xlabel(f"{unit.name} since the first submission")
     axes.set_ylabel(label)
     _counts(axes)
     axes.legend(fontsize=7)

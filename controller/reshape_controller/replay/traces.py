@@ -95,7 +95,7 @@ def write_converted(
         raise ReplayError(f"the last job would be submitted after more than {SECONDS_MAX:g} s")
     sizes = {job.optional_gpus for job in jobs}
     texts = {each: " ".join(str(size) for size in each) for each in sizes}
-    head = CONVERTED
+    head: tuple[str, ...] = CONVERTED
     rows: Iterable[tuple[object, ...]] = (
         (name, (at_s - first_s) / density, kind, own if jsonl else texts[own], steps, rank, user)
         for name, at_s, kind, own, steps, rank, user, *_ in jobs

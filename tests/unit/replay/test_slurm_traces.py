@@ -15,10 +15,10 @@ from reshape_controller.replay.convert import (
     Choices,
     Columns,
     Conversion,
-    Parts,
     by_reason,
     convert,
 )
+from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import BadRowsError, Layout
 from reshape_profiles.loader import bundled
 from tests.support.gate import examples

@@ -15,6 +15,7 @@ from reshape_controller.core.model import Spans
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import convert
 from reshape_controller.replay.inputs import SECONDS_MAX
+from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import Layout
 
 FACTOR_MIN, FACTOR_MAX = 1e-3, 1e3
@@ -140,12 +141,12 @@ class ChoiceOptions:
         ),
     ] = Spans.NEVER
     parts: Annotated[
-        convert.Parts,
+        Parts,
         typer.Option(
             help="Jobs with parts of GPUs: left out, on whole GPUs for as long (round), or on whole"
             " GPUs for a shorter time (keep: the same GPU time)."
         ),
-    ] = convert.Parts.LEAVE_OUT
+    ] = Parts.LEAVE_OUT
     rigid: Annotated[
         bool, typer.Option("--rigid", help="Each job has only the GPU count of the trace.")
     ] = False
