@@ -69,15 +69,17 @@ def test_options_that_cannot_be_met_are_refused(folder: Path, words: list[str], 
 def test_jobs_larger_than_a_host_are_replayed_on_several(folder: Path, form: str) -> None:
     source, target = folder / "t.csv", folder / f"jobs.{form}"
     source.write_text("submit_time,gpu_num,duration\n0,16,600\n5,2,600\n")
-    words = ["workload", "convert", str(source), "--span", "if-needed", "--rigid"]
+    words = ["workload", "convert", str(source), "--span", "if-needed"]
     found = reshape(*words, "--out", str(target))
     assert found.exit_code == 0, found.output
     assert "jobs on several hosts: equal workers, at most 8 GPUs each (1 row" in found.stderr
-    words = ["replay", "-w", str(target), "--policy", "ffdl+none", "--cluster"]
+    words = ["replay", "-w", str(target), "--cluster"]
     again = reshape(*words, "3*8xV100", "-o", "json")
     assert again.exit_code == 0, again.output
     metrics = json.loads(again.stdout)
     assert metrics["lower_bound_makespan_s"] <= metrics["makespan_s"]
+    rigid = ["workload", "convert", str(source), "--span", "if-needed", "--rigid"]
+    assert reshape(*rigid, "--out", str(target)).exit_code == 0
     alone = reshape(*words, "8xV100").exception
     assert isinstance(alone, CliError)
     assert "needs at least 16 GPUs of 2 equal workers" in alone.text()
