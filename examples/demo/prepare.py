@@ -75,9 +75,9 @@ def first_look(environment: str) -> None:
 def import_tensorflow() -> None:
     """Import TensorFlow once: its files are in the file cache then. Raises Failed."""
     command = [ROOT / ".venv" / "bin" / "python", "-c", "import tensorflow"]
-    quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=quiet, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        print(done.stderr, end="", file=sys.stderr)
         raise Failed(done.returncode)
 
 
