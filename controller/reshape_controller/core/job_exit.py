@@ -258,6 +258,9 @@ def _evict_from_host(tx: Transaction, host: Host, reason: str) -> None:
         if job.is_on(host.id):
             _leave_hand_overs(tx, job_id, reason)
             job = attempts.count_lost_work(tx, job_id)
+            if job.hosts and job.failed_attempt == job.attempt:
+                # What was left of the gang failed because the others did not answer.
+                job = tx.update(job_id, failures=job.failures - 1, failed_attempt=0)
             tx.note(job, "host-lost", reason)
             _end_attempt_without(tx, job_id, host, reason)
         elif job.hand_over is not None and _on_host(tx, job.hand_over.gpus, host):

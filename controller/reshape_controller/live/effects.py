@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from reshape_controller.core import events as ev
+from reshape_controller.core import gang
 from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
@@ -32,17 +33,18 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.state import State
+from reshape_controller.live.container_ends import answering, end_of, limit_of
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.own_faults import OwnFaults
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_launcher.spec import (
     ContainerStatus,
+    HostShare,
     Launcher,
     LaunchError,
     LaunchSpec,
     ReleaseCheck,
-    one_host_only,
 )
 
 WATCH_EVERY_S = 1.0
@@ -79,6 +81,8 @@ class EffectKey:
     """Of a release check; 0 otherwise."""
     gpus: tuple[GpuId, ...] = ()
     """Of a release check; empty otherwise."""
+    hosts: tuple[str, ...] = ()
+    """Of a removal that is limited to hosts of a gang; empty otherwise."""
 
 
 class Effects:
@@ -110,8 +114,8 @@ class Effects:
         trial = launch_spec(self._settings, job, HostId("any"), (), epoch=0, save_s=0.0)
         refusals = self._launcher.refusals(trial)
         if spec.span is not Spans.NEVER:
-            what = f"{spec.span.value} places workers on several hosts, and no daemon can yet"
-            refusals += (one_host_only(what),)
+            no_gang = self._launcher.no_gang()
+            refusals += () if no_gang is None else (no_gang,)
         return tuple(FieldError(r.field, r.what, r.remedy) for r in refusals)
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
@@ -137,9 +141,16 @@ class Effects:
                     key = EffectKey(Action.LAUNCH, job_id, attempt)
                     self._begin(key, self._launch(spec, job.only_host))
                 case CheckRelease():
-                    self._begin(_release_key(command), self._check_release(command))
+                    gpu = engine.state.gpus.get(command.gpus[0])
+                    host = "" if gpu is None else gpu.host
+                    self._begin(_release_key(command), self._check_release(command, host))
                 case Remove(_, job_id, attempt, grace_s):
-                    self._begin_removal(job_id, attempt, grace_s, "its container was removed")
+                    job = engine.state.jobs.get(job_id)
+                    is_newest = job is not None and job.attempt == attempt
+                    hosts = answering(engine.state, job) if job is not None and is_newest else ()
+                    self._begin_removal(
+                        _end(job_id, attempt, "its container was removed"), grace_s, hosts
+                    )
         for job_id in self._hub.jobs():
             job = engine.state.jobs.get(job_id)
             if job is None or job.stage is Stage.NONE:
@@ -147,9 +158,12 @@ class Effects:
 
     def _spec(self, state: State, job: Job, host: HostId, epoch: int) -> LaunchSpec:
         """Describe the launch of the job's newest attempt on a host."""
-        visible = tuple(gpu.id for gpu in state.gpus_of_host(host) if not gpu.unseen)
-        save_s = save_deadline_s(state, job)
-        return launch_spec(self._settings, job, host, visible, epoch, save_s)
+        save_s, shown = save_deadline_s(state, job), _shown(state, host)
+        spec = launch_spec(self._settings, job, host, shown, epoch, save_s)
+        shares = gang.shares_of(job.hosts)
+        return replace(
+            spec, shares=tuple(HostShare(s.host, s.workers, _shown(state, s.host)) for s in shares)
+        )
 
     async def watch(self, engine: Callable[[], Engine]) -> None:
         """Watch containers and SideCars until cancelled; neither watch waits for the other."""
@@ -167,7 +181,7 @@ class Effects:
                 self._troubles = {
                     (s.job, s.attempt): s.reason
                     for s in statuses
-                    if s.running and not s.suspended  # the engine has that reason
+                    if s.reason and s.running and not s.suspended  # the engine has that reason
                 }
                 trouble = ""
             except Exception as error:
@@ -231,18 +245,17 @@ class Effects:
             files = await self._launcher.one_host(spec)
             if files is not None:
                 host = HostId(files.host)
-                if host != only_host or host != spec.host:
+                if host != only_host or spec.hosts != (host,):
                     self._post(ev.FilesFound(job, attempt, host, files.reason))
-                if host != spec.host:
+                if spec.hosts != (host,):
                     return
             elif only_host is not None:
                 self._post(ev.FilesFound(job, attempt, None))
             token = self._tokens.of(spec.job, attempt)
-            removal = EffectKey(Action.REMOVE, job, attempt)
             await self._own_faults.ride_out(
                 f"launch of {job}",
                 lambda: self._launcher.launch(spec, token),
-                lambda: removal not in self._tasks,
+                lambda: not self._is_removed(job, attempt),
             )
             self._attempts.add((spec.job, attempt))
         except LaunchError as error:
@@ -269,18 +282,28 @@ class Effects:
         except LaunchError as error:  # the next look tries again
             log.warning("launch-file-torn", job=spec.job, torn=torn, error=str(error))
 
-    def _begin_removal(self, job: JobId, attempt: int, grace_s: float, reason: str) -> None:
-        effect = self._remove(job, attempt, grace_s, reason)
-        self._begin(EffectKey(Action.REMOVE, job, attempt), effect)
+    def _begin_removal(
+        self, end: ContainerStatus, grace_s: float, hosts: tuple[str, ...] = ()
+    ) -> None:
+        """Begin to remove an attempt, of a gang on ``hosts`` only; ``end`` is posted afterwards."""
+        key = EffectKey(Action.REMOVE, end.job, end.attempt, hosts=hosts)
+        self._begin(key, self._remove(end, grace_s, hosts))
 
-    async def _remove(self, job: JobId, attempt: int, grace_s: float, reason: str) -> None:
-        launch = self._tasks.get(EffectKey(Action.LAUNCH, job, attempt))
+    async def _remove(self, end: ContainerStatus, grace_s: float, hosts: tuple[str, ...]) -> None:
+        launch = self._tasks.get(EffectKey(Action.LAUNCH, end.job, end.attempt))
         if launch is not None:  # a container that it starts after the removal would stay
             await asyncio.wait((launch,))
-        await self._launcher.remove(job, attempt, grace_s)
-        self._post_gone(job, attempt, None, reason)
+        await self._launcher.remove(end.job, end.attempt, grace_s, hosts)
+        self._post_end(end)
 
-    async def _check_release(self, check: CheckRelease) -> None:
+    def _is_removed(self, job: str, attempt: int) -> bool:
+        """Whether the attempt is being removed."""
+        return any(
+            (key.action, key.job, key.attempt) == (Action.REMOVE, job, attempt)
+            for key in self._tasks
+        )
+
+    async def _check_release(self, check: CheckRelease, host: str) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RELEASE_ROUND_S
         logged = ""
@@ -290,7 +313,7 @@ class Effects:
                 found = await self._own_faults.ride_out(
                     f"check of a release of {check.job}",
                     lambda: self._launcher.check_release(
-                        check.job, check.attempt, check.generation, tuple(check.gpus)
+                        check.job, check.attempt, check.generation, tuple(check.gpus), host
                     ),
                 )
             except Exception as error:
@@ -319,25 +342,30 @@ class Effects:
     ) -> None:
         """Post the end of each container that was ``expected`` before ``statuses`` were read.
 
-        A container that is not listed may run all the same (its folder is lost): it is removed
-        first. Containers of earlier attempts are removed too.
+        Where something of it may run, that is removed first (``container_ends``). Containers of
+        earlier attempts are removed too.
         """
-        by_attempt = {(status.job, status.attempt): status for status in statuses}
+        listed: dict[tuple[str, int], list[ContainerStatus]] = {}
+        for status in statuses:
+            listed.setdefault((status.job, status.attempt), []).append(status)
         newest = {(str(j.id), j.attempt): j for j in state.jobs.values() if j.stage != Stage.NONE}
         self._attempts -= expected - newest.keys()
         grace_s = state.limits.kill_after_s
         for old in statuses:
             found = state.jobs.get(JobId(old.job))
             if old.running and found is not None and old.attempt < found.attempt:
-                self._begin_removal(found.id, old.attempt, grace_s, "a later attempt replaced it")
+                end = _end(found.id, old.attempt, "a later attempt replaced it")
+                self._begin_removal(end, grace_s, limit_of(self._launcher, old))
         for key, job in newest.items():
-            if key not in expected:
+            if key not in expected or (job.hosts and self._is_removed(*key)):
                 continue
-            status = by_attempt.get(key)
-            if status is None:
-                self._begin_removal(job.id, job.attempt, grace_s, "its container does not exist")
-            elif not status.running:
-                self._post_end(job.id, status)
+            ended = end_of(state, job, listed.get(key, ()))
+            if ended is None or key not in self._attempts:
+                continue
+            if ended.is_whole:
+                self._post_end(ended.status)
+            else:
+                self._begin_removal(ended.status, grace_s, answering(state, job))
 
     def _post_suspensions(self, statuses: tuple[ContainerStatus, ...], state: State) -> None:
         """Post each container that another controller suspended, or lets start again."""
@@ -353,17 +381,23 @@ class Effects:
             else:
                 self._post(ev.ContainerAdmitted(job.id, job.attempt))
 
-    def _post_end(self, job: JobId, status: ContainerStatus) -> None:
-        attempt, reason = status.attempt, status.reason
-        if (job, attempt) in self._attempts:
-            if status.lasting:  # the engine ignores it if the job came up or ended meanwhile
-                self._post(ev.LaunchFailed(job, attempt, reason, retryable=False))
-            self._post_gone(job, attempt, status.exit_code, reason)
-
-    def _post_gone(self, job: JobId, attempt: int, exit_code: int | None, reason: str) -> None:
+    def _post_end(self, end: ContainerStatus) -> None:
+        job, attempt = JobId(end.job), end.attempt
         self._attempts.discard((job, attempt))
+        if end.lasting:  # the engine ignores it if the job came up or ended meanwhile
+            self._post(ev.LaunchFailed(job, attempt, end.reason, retryable=False))
         self._hub.post_last_report(job, attempt)
-        self._post(ev.ContainerGone(job, attempt, exit_code, reason))
+        self._post(ev.ContainerGone(job, attempt, end.exit_code, end.reason))
+
+
+def _end(job: JobId, attempt: int, reason: str) -> ContainerStatus:
+    """Return the end of a container that is removed for a reason."""
+    return ContainerStatus(job, attempt, False, reason=reason)
+
+
+def _shown(state: State, host: HostId) -> tuple[GpuId, ...]:
+    """Return the GPUs that a host shows now."""
+    return tuple(gpu.id for gpu in state.gpus_of_host(host) if not gpu.unseen)
 
 
 def _release_key(check: CheckRelease) -> EffectKey:

@@ -16,6 +16,7 @@ import structlog
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, GpuState, Host, HostId, JobId, Stage
 from reshape_controller.core.state import State
+from reshape_controller.live.container_ends import limit_of
 from reshape_launcher.spec import ContainerStatus, HostSeen, HostSource, Launcher
 
 CHECK_EVERY_S = 2.0
@@ -143,7 +144,7 @@ class HostWatch:
         used = any(gpu.state not in _UNUSED for gpu in state.gpus_of_host(known.id))
         if not known.closed or used or known.id in self._released:
             return False
-        if any(job.host == known.id for job in state.jobs.values()):
+        if any(job.is_on(known.id) for job in state.jobs.values()):
             return False
         if not await self._source.release(known.id):
             return False
@@ -170,7 +171,8 @@ class HostWatch:
     async def _remove(self, orphans: Iterable[ContainerStatus], grace_s: float) -> None:
         for status in orphans:
             log.info("stray-removed", job=status.job, attempt=status.attempt, host=status.host)
-            await self._launcher.remove(status.job, status.attempt, grace_s)
+            limit = limit_of(self._launcher, status)
+            await self._launcher.remove(status.job, status.attempt, grace_s, limit)
 
 
 def _runs_on(status: ContainerStatus, host: Host) -> bool:

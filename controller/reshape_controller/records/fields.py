@@ -183,9 +183,8 @@ class RecordFields(BaseModel):
     )
     span: Annotated[Spans, Field(strict=False)] | None = Field(
         Spans.NEVER,
-        description="in replays: whether the workers may be on several hosts, each with its GPUs on"
-        " one: `never`; `if-needed`: while no host has room for all of them; `any`. Daemons place a"
-        " job on one host, and take `never` only",
+        description="whether the workers may be on several hosts, each with its GPUs on one:"
+        " `never`; `if-needed`: while no host has room for all of them; `any`",
         examples=["never"],
     )
     placement: Annotated[Placement, Field(strict=False)] | None = Field(

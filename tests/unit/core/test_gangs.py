@@ -108,6 +108,18 @@ def test_a_host_that_falls_silent_ends_the_whole_attempt() -> None:
     assert world.gpu_states()[:8] == ["idle"] * 4 + ["lost"] * 4
 
 
+def test_a_worker_that_fails_because_a_host_of_the_gang_is_lost_costs_no_retry() -> None:
+    world = on_two_hosts()
+    world.auto = False
+    world.crash("a")
+    assert world.job("a").failures == 1
+    world.event(ev.HostFellSilent(B, "no answer"))
+    assert world.job("a").failures == 0
+    world.event(ev.HostFellSilent(A, "no answer"))
+    assert world.job("a").failures == 0, "it is given back once"
+    assert world.replay() == world.log
+
+
 def test_a_gang_keeps_its_gpus_of_other_hosts_until_its_containers_there_are_gone() -> None:
     world = on_two_hosts()
     world.auto = world.effects = False

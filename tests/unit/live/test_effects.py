@@ -12,12 +12,12 @@ from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.events import CancelRequested, Event, ReleaseVerified
 from reshape_controller.core.limits import LOCAL
-from reshape_controller.core.model import GpuId, JobId, JobSpec, Mechanism, Spans, Stage
+from reshape_controller.core.model import FieldError, GpuId, JobId, JobSpec, Mechanism, Spans, Stage
 from reshape_controller.live.effects import WATCH_AGAIN_S, WATCH_EVERY_S, Effects, watch_pause_s
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
-from reshape_launcher.spec import Launcher, ReleaseCheck
+from reshape_launcher.spec import Launcher, RecordRefused, ReleaseCheck, one_host_only
 from tests.support.live_fakes import FakeLauncher
 from tests.support.world import World
 
@@ -31,7 +31,7 @@ class ReleasingLauncher:
         self.checks: list[tuple[str, int, int, tuple[str, ...]]] = []
 
     async def check_release(
-        self, job: str, attempt: int, generation: int, gpus: tuple[str, ...]
+        self, job: str, attempt: int, generation: int, gpus: tuple[str, ...], host: str = ""
     ) -> ReleaseCheck:
         self.checks.append((job, attempt, generation, gpus))
         await asyncio.sleep(0)
@@ -107,20 +107,29 @@ def test_a_container_that_ends_for_no_other_job_is_looked_at_every_second() -> N
     assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
 
 
-def test_a_record_that_may_span_is_refused_because_no_launcher_places_a_gang() -> None:
-    effects = Effects(
-        cast(Launcher, FakeLauncher()),
-        SidecarHub(lambda event: None, lambda: 0.0, lambda: 0.0),
-        Tokens(b"secret"),
-        LaunchSettings("http://127.0.0.1:1", Path("work")),
-        lambda event: None,
-    )
+class OnOneHost(FakeLauncher):
+    """Places no gang."""
+
+    def no_gang(self) -> RecordRefused | None:
+        return one_host_only("this machine is one")
+
+
+def test_a_record_that_may_span_is_refused_where_the_launcher_places_no_gang() -> None:
     spec = JobSpec("a", ("x",), (2,), workers=2)
-    assert effects.refusals(spec) == ()
-    (error,) = effects.refusals(replace(spec, span=Spans.ANY))
-    assert error.path == "span"
-    assert "any places workers on several hosts, and no daemon can yet" in error.message
+    assert refusals(OnOneHost(), spec) == ()
+    (error,) = refusals(OnOneHost(), replace(spec, span=Spans.ANY))
+    assert (error.path, error.message) == ("span", "this machine is one")
     assert "leave span out" in error.hint
+    assert refusals(FakeLauncher(), replace(spec, span=Spans.ANY)) == ()
+
+
+def refusals(launcher: FakeLauncher, spec: JobSpec) -> tuple[FieldError, ...]:
+    hub = SidecarHub(lambda event: None, lambda: 0.0, lambda: 0.0)
+    settings = LaunchSettings("http://127.0.0.1:1", Path("work"))
+    effects = Effects(
+        cast(Launcher, launcher), hub, Tokens(b"secret"), settings, lambda event: None
+    )
+    return effects.refusals(spec)
 
 
 def test_a_container_is_looked_at_every_second_beside_the_hand_over_of_other_gpus() -> None:

@@ -17,6 +17,8 @@ from reshape_controller.core.model import (
     Length,
     LengthUnit,
     Mechanism,
+    Share,
+    Spans,
 )
 from reshape_controller.core.plan import Plan, Target
 from reshape_controller.live.hosts import HostWatch
@@ -40,7 +42,7 @@ class World:
     hosts_seen: list[HostSeen] = field(default_factory=lambda: [HOST, OTHER])
     running: list[ContainerStatus] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
-    removed: list[tuple[str, int]] = field(default_factory=list)
+    removed: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
     now_s: float = 0.0
     engine: Engine = field(default_factory=Engine)
     fails: bool = False
@@ -84,7 +86,7 @@ class World:
     async def remove(
         self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
     ) -> None:
-        self.removed.append((job, attempt))
+        self.removed.append((job, attempt, hosts))
 
     def no_gang(self) -> RecordRefused | None:
         return None
@@ -187,7 +189,7 @@ def test_a_host_that_is_back_gives_its_gpus_back_once_nothing_of_ours_is_left(
     world.hosts_seen[0] = HOST
     world.running = [ContainerStatus("a-1", 1, True, host="node1")]
     assert world.look() == []
-    assert world.removed == [("a-1", 1)]
+    assert world.removed == [("a-1", 1, ("node1",))], "of a gang only what is there"
     world.running = [ContainerStatus("b-1", 1, True, host="node2")]
     assert kinds(world.look()) == ["HostCleaned"]
     assert world.look() == []
@@ -305,3 +307,22 @@ def test_a_host_with_a_job_is_not_released(world: World) -> None:
     world.look()
     world.look()
     assert world.released == []
+
+
+def test_a_host_with_a_later_worker_of_a_gang_is_not_released_before_its_attempt_is_gone(
+    world: World,
+) -> None:
+    spec = JobSpec("a", ("python", "train.py"), (2,), workers=2, span=Spans.ANY)
+    shares = (Share(HostId("node1"), 1), Share(HostId("node2"), 1))
+    target = Target(JobId("a"), 2, HostId("node1"), shares)
+    world.engine.step(ev.ControllerStarted(1, "test", Mechanism.SIDECAR), 0.0)
+    world.engine.step(ev.JobSubmitted(JobId("a"), spec), 0.0)
+    world.engine.apply(Plan((target,), "test"), 0.0)
+    world.engine.step(ev.CancelRequested(JobId("a")), 0.0)  # its containers have to end yet
+    world.hosts_seen = [HOST]
+    for _ in range(3):
+        world.look()
+    assert world.released == []
+    world.engine.step(ev.ContainerGone(JobId("a"), 1), world.now_s)
+    world.look()
+    assert world.released == ["node2"]

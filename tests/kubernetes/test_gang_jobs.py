@@ -1,0 +1,122 @@
+"""A real job of two workers on two nodes: it trains as a whole, loses a node, and goes on.
+
+Each test has a daemon and a namespace of its own; at its end nothing of its jobs is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.kubernetes import cgroups, cluster, network
+from tests.kubernetes.grounds import Grounds
+from tests.kubernetes.layout import NODES, Node
+from tests.kubernetes.namespace import eventually
+from tests.kubernetes.pod_daemon import PodDaemon
+from tests.support.gang_program import LOCKSTEP
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
+FFDL = ("--policy", "ffdl")
+STEP_S = 0.2
+"""Seconds of a step on one GPU of each worker."""
+SAVE_EVERY = 10
+WORKERS = ("worker-0", "worker-1+0")
+"""The folders of the logs: the second worker is the first one on its host."""
+
+
+def submit(daemon: PodDaemon, size: int, steps: int, **fields: object) -> str:
+    """Submit a program whose two workers make each step together; its id."""
+    return daemon.submit_record(
+        "gang",
+        LOCKSTEP,
+        command=["python", "gang.py", str(steps), str(STEP_S), str(SAVE_EVERY)],
+        framework="other",
+        optional_gpus=[size],
+        workers=2,
+        steps=steps,
+        **fields,
+    )
+
+
+def output(daemon: PodDaemon, job: str, folder: str, attempt: int = 1) -> str:
+    """The training log of a worker, as it is on the shared volume."""
+    path = daemon.namespace.shared / job / f"attempt-{attempt}" / folder / "logs" / "training.log"
+    return path.read_text() if path.exists() else ""
+
+
+def begins_after(daemon: PodDaemon, job: str, attempt: int) -> int:
+    """The step after which the chief of an attempt begins."""
+    found = re.findall(
+        r"^worker 0 begins after step (\d+)", output(daemon, job, WORKERS[0], attempt), re.M
+    )
+    assert len(found) == 1, found
+    return int(found[0])
+
+
+def test_a_job_larger_than_a_node_trains_on_two_nodes_to_its_end(daemon: PodDaemon) -> None:
+    daemon.up(*FFDL)
+    job = submit(daemon, 8, 200, span="if-needed")
+    daemon.trains(job, 8)
+    first, second = daemon.containers(job, 2)
+    assert first.node != second.node, "a pod on each node"
+    held = {gpu["host"] for gpu in daemon.json("gpus")["gpus"] if gpu["state"] == "in use"}
+    assert held == {first.node, second.node}
+    ended = daemon.wait(job, "completes", state="completed", stage="none")
+    assert (ended.step, ended.steps_lost, ended.failures, ended.attempt) == (200, 0, 0, 1)
+    for number, folder in enumerate(WORKERS):
+        text = output(daemon, job, folder)
+        assert re.search(rf"^worker {number} done$", text, re.M), text
+        (devices,) = re.findall(rf"^worker {number} begins after step 0 on (\S+)", text, re.M)
+        assert len(devices.split(",")) == 4, "its own half"
+    eventually("all GPUs are idle", lambda: daemon.idle_gpus() == 4 * len(NODES))
+    daemon.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("worker", "lose", "find"),
+    [(1, cgroups.kill, cluster.start_node), (0, network.cut, network.join)],
+    ids=["the second worker's, without power", "the chief's, cut off"],
+)
+def test_the_loss_of_a_node_ends_the_whole_attempt_and_the_job_goes_on_from_its_checkpoint(
+    daemon: PodDaemon,
+    own_cluster: Grounds,
+    worker: int,
+    lose: Callable[[Node], None],
+    find: Callable[[Node], None],
+) -> None:
+    daemon.up(*FFDL, program="tests.support.impatient_daemon")
+    job = submit(daemon, 4, 1_000_000, span="any", placement="spread")
+    daemon.trains(job, 4)
+    before = daemon.containers(job, 2)
+    assert len({one.node for one in before}) == 2
+    saved = eventually("a checkpoint", lambda: checkpoint_step(daemon, job))
+    chief = daemon.wait(job, "its chief's node", state="running").host
+    (other,) = {one.node for one in before} - {chief}
+    lost = next(node for node in NODES if node.name == (chief, other)[worker])
+    lose(lost)
+    try:
+        after = daemon.trains(job, 4, attempt=2)
+        placed = [one for one in daemon.containers(job, 2, attempt=2) if one.node != lost.name]
+        assert len(placed) == 2, "both workers are on the node that is left"
+        gpus = {gpu["id"]: gpu for gpu in daemon.json("gpus")["gpus"]}
+        assert all(gpus[gpu]["host"] != lost.name for gpu in after.gpus)
+        states = {gpu["state"] for gpu in gpus.values() if gpu["host"] == lost.name}
+        assert states == {"lost"}, "what runs there is not known"
+        assert begins_after(daemon, job, attempt=2) >= saved
+        assert after.failures == 0, daemon.history(job)
+    finally:
+        find(lost)
+    eventually("the node is back", lambda: cluster.ready()[lost.name])
+    eventually("the old copy is gone", lambda: daemon.running_attempts(job) <= {2})
+    eventually("its GPUs are idle", lambda: daemon.idle_gpus() == 4)
+    assert daemon.reshape("cancel", job).returncode == 0
+    daemon.wait(job, "is cancelled", state="cancelled", stage="none")
+    eventually("all GPUs are idle", lambda: daemon.idle_gpus() == 4 * len(NODES))
+    daemon.nothing_left()
+
+
+def checkpoint_step(daemon: PodDaemon, job: str) -> int | None:
+    seen = daemon.view(job)
+    return None if seen is None else seen.checkpoint_step
