@@ -155,6 +155,8 @@ class JobView:
     """Reason that there are so many; null if the record says so itself."""
     notify: tuple[str, ...] = ()
     """Targets that are sent what happens to it."""
+    hosts: tuple[str, ...] = ()
+    """All its hosts, if its workers are on several; ``host`` is that of the first."""
     length: str | None = None
     retries: int | None = None
     priority: int | None = None

@@ -78,7 +78,7 @@ def job_view(
 
 PUBLIC_FIELDS = (
     *("id", "name", "user", "state", "stage", "seq", "submitted_at_s", "initialized_at_s"),
-    *("started_at_s", "finished_at_s", "host", "gpus", "size", "optional_gpus", "pinned"),
+    *("started_at_s", "finished_at_s", "host", "hosts", "gpus", "size", "optional_gpus", "pinned"),
     *("priority", "preemptions", "served", "served_until_s"),
     *("position", "predicted_start_at_s", "predicted_end_at_s"),
 )
@@ -171,6 +171,7 @@ def _with_job(base: JobView, job: Job) -> JobView:
         started_at_s=job.started_at_s,
         finished_at_s=job.finished_at_s,
         host=job.host,
+        hosts=job.all_hosts if job.hosts else (),
         gpus=job.gpus,
         size=len(job.gpus),
         struck=job.struck,

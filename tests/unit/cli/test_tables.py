@@ -64,12 +64,22 @@ def test_the_reason_that_no_plan_reshapes_a_job_is_in_its_row_and_in_its_descrip
     why = "its trajectory is unknown (the list L), and reshape_if is exact"
     fixed = job(phase="running", trajectory="unknown", fixed_because=why)
     assert f"not reshaped: {why}" in "\n".join(lines(job_tables.jobs_table((fixed,), NOW_S), 160))
-    assert any(why in line for line in lines(job_tables.describe(fixed, (), NOW_S)))
+    assert any(why in line for line in lines(describe(fixed)))
+
+
+def test_a_job_on_several_hosts_is_described_with_all_of_them() -> None:
+    gang = job(size=4, host="node-1", hosts=("node-1", "node-2"))
+    assert any("4 of 2,4 on node-1 and node-2" in each for each in lines(describe(gang)))
+    assert any("4 of 2,4 on node-1" in each for each in lines(describe(job(size=4, host="node-1"))))
+
+
+def describe(shown: JobView) -> RenderableType:
+    return job_tables.describe(shown, (), NOW_S)
 
 
 def test_a_halted_job_is_shown_as_paused() -> None:
     paused = job(state="halted", stage="none", reason="paused by ada")
-    for shown in (job_tables.jobs_table((paused,), NOW_S), job_tables.describe(paused, (), NOW_S)):
+    for shown in (job_tables.jobs_table((paused,), NOW_S), describe(paused)):
         text = "\n".join(lines(shown))
         assert "paused" in text
         assert "halted" not in text

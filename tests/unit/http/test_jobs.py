@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.core.model import JobId, JobState, Stage
-from reshape_controller.http.render import job_view
+from reshape_controller.core.model import HostId, JobId, JobState, Stage
+from reshape_controller.http.render import job_view, public_view
 from reshape_controller.store.protocol import JobRow
 from reshape_gpu.values import JobView
 from reshape_sidecar.wire import Evaluation, Observed, Phase, Progress, Saves
@@ -218,6 +218,17 @@ def test_the_steps_that_a_stop_would_lose_are_those_of_the_newest_report() -> No
     newest = Observed(row.id, job.attempt, 1, 2, Phase.RUNNING, progress=Progress(step=90))
     view = job_view(replace(row, job=job), newest)
     assert (view.step, view.unsaved_steps) == (90, 90)
+
+
+def test_a_job_on_several_hosts_names_all_of_them_also_to_other_users() -> None:
+    row = job_row(1, 1)
+    assert row.job is not None
+    here = replace(row.job, host=HostId("node-1"))
+    gang = replace(here, hosts=(HostId("node-1"), HostId("node-2"), HostId("node-2")))
+    for job, hosts in ((here, ()), (gang, ("node-1", "node-2"))):
+        view = job_view(replace(row, job=job))
+        for seen in (view, public_view(view)):
+            assert (seen.host, seen.hosts) == ("node-1", hosts)
 
 
 def test_the_progress_has_the_time_at_which_it_was_reported() -> None:

@@ -191,7 +191,7 @@ def _facts(job: JobView, now_s: float, measured: Verification | None) -> Table:
 
 def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tuple[str, str]]:
     struck = f"; failed to start on: {', '.join(map(str, job.struck))}" if job.struck else ""
-    here = f" on {job.host}" if job.host else ""
+    here = f" on {' and '.join(job.hosts) or job.host}" if job.host else ""
     process = f"{job.phase}, pid {job.pid}" if job.pid else (job.phase or "")
     return [
         ("name", job.name),

@@ -59,7 +59,7 @@ function Head({ job, decisions }) {
   const ended = job.finished_at_s !== null;
   const facts = [
     ["State", html`<${State} value=${job.state} stage=${job.stage} />`],
-    ["GPUs", job.size ? `${job.size} on ${job.host}` : job.next_gpus.length ? `gets ${job.next_gpus.length}` : "none"],
+    ["GPUs", job.size ? `${job.size} on ${job.hosts.length ? job.hosts.join(" and ") : job.host}` : job.next_gpus.length ? `gets ${job.next_gpus.length}` : "none"],
     ["Wanted", `${job.optional_gpus.join(", ")}${job.pinned ? `; fixed: ${job.pinned}` : ""}`],
     job.position !== null && ["Place in the queue", job.position],
     ["Submitted", clock(job.submitted_at_s)],

@@ -79,7 +79,7 @@ const RUNS = [
   { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
   { head: "State", cell: (job) => html`<${State} value=${job.state} stage=${job.stage} />`, plain: true },
   { head: "GPUs", cell: (job) => `${job.size} of ${job.pinned ?? job.optional_gpus.join(", ")}`, number: true },
-  { head: "Host", cell: (job) => job.host, narrow: false },
+  { head: "Host", cell: (job) => (job.hosts.length ? job.hosts.join(", ") : job.host), narrow: false },
   { head: "Progress", cell: (job) => html`<${ProgressNow} job=${job} />`, narrow: false },
   { head: "Ends", cell: (job) => when(job.predicted_end_at_s) },
 ];
