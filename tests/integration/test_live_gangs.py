@@ -10,20 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import GpuState, HostId, JobId, JobState, Stage
 from tests.support.fed_log import verify
-from tests.support.gang_daemon import GPUS, HOSTS, GangDaemon, gang, records, start
-from tests.support.gang_fakes import GangLauncher
+from tests.support.gang_daemon import (
+    GPUS,
+    HOSTS,
+    GangDaemon,
+    gang,
+    launcher_of_two_hosts,
+    records,
+    start,
+)
 
 ONE, TWO = HOSTS
 
 
 @contextlib.asynccontextmanager
 async def running(path: Path) -> AsyncIterator[GangDaemon]:
-    launcher = GangLauncher()
+    launcher = launcher_of_two_hosts()
     daemon = await start(path, launcher)
     try:
         yield daemon
@@ -115,7 +121,7 @@ def test_killed_after_any_append_a_hand_over_on_two_hosts_is_carried_through(
     """Between append and effect: the effects of the last record never happen before the kill."""
 
     async def scenario() -> None:
-        launcher = GangLauncher()
+        launcher = launcher_of_two_hosts()
         daemon = await start(tmp_path, launcher)
         first = await trained(daemon, 4, 8)
         last_seq = daemon.loop.journal.seq + records_before
@@ -146,6 +152,35 @@ def test_killed_after_any_append_a_hand_over_on_two_hosts_is_carried_through(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("lost", HOSTS)
+@pytest.mark.parametrize("records_before", range(1, 15, 2))
+def test_a_host_that_is_lost_in_a_hand_over_costs_no_failure_and_no_gpu_gets_two_processes(
+    tmp_path: Path, lost: HostId, records_before: int
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            first = await trained(daemon, 4, 8)
+            last_seq = daemon.loop.journal.seq + records_before
+            second = await daemon.control.submit(gang("second", 4))
+            end_s = time.monotonic() + 0.7
+            while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:
+                await asyncio.sleep(0.001)
+            daemon.launcher.away.add(lost)
+            await daemon.until(lambda: daemon.held(lost) == {GpuState.LOST})
+            both = (first, second)
+            await daemon.until(lambda: ("running", 4) in map(daemon.state_of, both))
+            trains = next(job for job in both if daemon.state_of(job) == ("running", 4))
+            assert daemon.job(trains).failures == 0
+            daemon.launcher.away.clear()
+            await daemon.until(lambda: GpuState.LOST not in daemon.held(lost))
+            await daemon.control.cancel(trains, "ann")
+            (waits,) = {*both} - {trains}
+            await daemon.until(lambda: daemon.state_of(waits)[0] == "running")
+            assert daemon.job(waits).failures == 0
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(("lost", "kept"), [(TWO, ONE), (ONE, TWO)])
 def test_a_silent_host_ends_the_whole_attempt_and_the_job_goes_on_from_its_checkpoint(
     tmp_path: Path, lost: str, kept: str
@@ -156,7 +191,6 @@ def test_a_silent_host_ends_the_whole_attempt_and_the_job_goes_on_from_its_check
             job = await trained(daemon, 4, 8)
             launcher.saved[job] = 2
             launcher.away.add(lost)
-            daemon.loop.post(ev.HostFellSilent(HOSTS[lost == TWO], "its node is not ready"))
             await daemon.until(lambda: daemon.job(job).attempt == 2)
             await daemon.trains(job, 4)
             assert launcher.removals[0] == (job, 1, (kept,)), "only where it can be ended"
@@ -172,6 +206,7 @@ def test_a_silent_host_ends_the_whole_attempt_and_the_job_goes_on_from_its_check
             launcher.away.clear()  # the host is back: its old worker is ended there
             await daemon.until(lambda: before[lost].over)
             assert all(not w.over for w in launcher.of(job)), "the newest attempt runs on"
+            await daemon.until(lambda: daemon.held(HOSTS[lost == TWO]) == {GpuState.IDLE})
 
     asyncio.run(scenario())
 
@@ -201,6 +236,7 @@ def test_a_container_that_was_stopped_from_outside_is_no_failure_of_the_gang(
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             job = await trained(daemon, 8)
+            daemon.launcher.removal_s = 1.5  # looks meanwhile see how the removed one ended
             _, other = daemon.launcher.of(job)
             other.end(0)
             await daemon.until(lambda: daemon.job(job).attempt == 2)

@@ -26,14 +26,16 @@ WORKERS = ("worker-0", "worker-1+0")
 """The folders of the logs: the second worker is the first one on its host."""
 
 
-def submit(daemon: PodDaemon, size: int, steps: int, **fields: object) -> str:
+def submit(
+    daemon: PodDaemon, sizes: list[int], steps: int, name: str = "gang", **fields: object
+) -> str:
     """Submit a program whose two workers make each step together; its id."""
     return daemon.submit_record(
-        "gang",
+        name,
         LOCKSTEP,
-        command=["python", "gang.py", str(steps), str(STEP_S), str(SAVE_EVERY)],
+        command=["python", f"{name}.py", str(steps), str(STEP_S), str(SAVE_EVERY)],
         framework="other",
-        optional_gpus=[size],
+        optional_gpus=sizes,
         workers=2,
         steps=steps,
         **fields,
@@ -57,7 +59,7 @@ def begins_after(daemon: PodDaemon, job: str, attempt: int) -> int:
 
 def test_a_job_larger_than_a_node_trains_on_two_nodes_to_its_end(daemon: PodDaemon) -> None:
     daemon.up(*FFDL)
-    job = submit(daemon, 8, 200, span="if-needed")
+    job = submit(daemon, [8], 200, span="if-needed")
     daemon.trains(job, 8)
     first, second = daemon.containers(job, 2)
     assert first.node != second.node, "a pod on each node"
@@ -74,6 +76,43 @@ def test_a_job_larger_than_a_node_trains_on_two_nodes_to_its_end(daemon: PodDaem
     daemon.nothing_left()
 
 
+def test_a_gang_gives_half_of_each_node_in_its_living_pods_and_gets_it_back(
+    daemon: PodDaemon,
+) -> None:
+    daemon.up("--policy", "halve-gangs", program="tests.support.gang_policy")
+    job = submit(daemon, [4, 8], 1_000_000, span="any")
+    eight = daemon.trains(job, 8)
+    before = daemon.containers(job, 2)
+    newcomer = submit(daemon, [4], 1_000_000, "newcomer", span="any")
+    four = daemon.trains(job, 4)
+    daemon.trains(newcomer, 4)
+    assert daemon.containers(job, 2) == before
+    assert len({one.node for one in daemon.containers(newcomer, 2)}) == 2
+    gpus = {gpu["id"]: gpu for gpu in daemon.json("gpus")["gpus"]}
+    for key in (job, newcomer):
+        seen = daemon.view(key)
+        assert seen is not None
+        assert [gpus[gpu]["owner"] for gpu in seen.gpus] == [key] * 4
+        assert len({gpus[gpu]["host"] for gpu in seen.gpus}) == 2
+    assert daemon.reshape("cancel", newcomer).returncode == 0
+    daemon.wait(newcomer, "the newcomer is gone", state="cancelled", stage="none")
+    again = daemon.trains(job, 8)
+    assert daemon.containers(job, 2) == before
+    assert len({eight.pid, four.pid, again.pid}) == 3
+    assert (again.steps_lost, again.failures, again.attempt) == (0, 0, 1)
+    assert (again.reshape_downs, again.reshape_ups) == (1, 1)
+    for number, folder in enumerate(WORKERS):
+        text = output(daemon, job, folder)
+        begun = re.findall(rf"^worker {number} begins after step (\d+) on (\S+)", text, re.M)
+        saved = [int(n) for n in re.findall(rf"^worker {number} saves step (\d+)", text, re.M)]
+        assert [len(devices.split(",")) for _, devices in begun] == [4, 2, 4]
+        assert int(begun[0][0]) == 0
+        assert all(int(step) in saved for step, _ in begun[1:]), "no step is made twice"
+    assert daemon.reshape("cancel", job).returncode == 0
+    daemon.wait(job, "is cancelled", state="cancelled", stage="none")
+    daemon.nothing_left()
+
+
 @pytest.mark.parametrize(
     ("worker", "lose", "find"),
     [(1, cgroups.kill, cluster.start_node), (0, network.cut, network.join)],
@@ -87,7 +126,7 @@ def test_the_loss_of_a_node_ends_the_whole_attempt_and_the_job_goes_on_from_its_
     find: Callable[[Node], None],
 ) -> None:
     daemon.up(*FFDL, program="tests.support.impatient_daemon")
-    job = submit(daemon, 4, 1_000_000, span="any", placement="spread")
+    job = submit(daemon, [4], 1_000_000, span="any", placement="spread")
     daemon.trains(job, 4)
     before = daemon.containers(job, 2)
     assert len({one.node for one in before}) == 2

@@ -1,4 +1,4 @@
-"""A daemon's live loop in this process on two hosts of four GPUs, and a policy that moves gangs."""
+"""A daemon's live loop in this process, on two hosts of four GPUs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.core import events as ev
-from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, Share, Spans
-from reshape_controller.core.plan import JobView, Plan, Snapshot, Target
+from reshape_controller.core.limits import Limits
+from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, Spans
 from reshape_controller.core.record import LogRecord
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.control import Control
 from reshape_controller.live.effects import Effects
+from reshape_controller.live.hosts import HostWatch
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.live.sidecar_hub import SidecarHub
@@ -24,51 +23,15 @@ from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_sidecar import codec
 from tests.support.gang_fakes import GangLauncher
+from tests.support.gang_policy import HalveGangs
 
 HOSTS = (HostId("host-0"), HostId("host-1"))
 GPUS = {host: tuple(GpuId(f"{host}-gpu-{number}") for number in range(4)) for host in HOSTS}
-BOTH = (Share(HOSTS[0], 1), Share(HOSTS[1], 1))
-WAIT_S = 10.0
-
-
-class HalveGangs:
-    """A newcomer of two workers gets its largest size on both hosts, else half of a gang's GPUs;
-    with one host usable it gets that. A gang grows as soon as nothing is queued."""
-
-    name = "halve-gangs"
-
-    def decide(self, snapshot: Snapshot) -> Plan:
-        idle = {host.id: host.idle for host in snapshot.hosts}
-        if not idle:
-            return Plan()
-        for job in snapshot.queued:
-            plan = self._start(snapshot, job, idle)
-            if plan is not None:
-                return plan
-        for job in snapshot.running:
-            sizes = [size for size in job.sizes if size > job.size]
-            fits = [s for s in sizes if all(s - job.size <= 2 * room for room in idle.values())]
-            if fits and job.shares and not job.frozen and not snapshot.queued:
-                return Plan((Target(job.id, fits[-1], HOSTS[0], BOTH),), "grow", about=job.id)
-        return Plan()
-
-    def _start(self, snapshot: Snapshot, job: JobView, idle: dict[HostId, int]) -> Plan | None:
-        if len(idle) == 1 or job.spec.span is Spans.NEVER:
-            host, room = max(idle.items(), key=lambda item: item[1])
-            on_one = [size for size in job.sizes if size <= room]
-            return (
-                Plan((Target(job.id, on_one[-1], host),), "one", about=job.id) if on_one else None
-            )
-        least = min(idle.values())
-        fits = [size for size in job.sizes if size <= 2 * least]
-        if fits:
-            return Plan((Target(job.id, fits[-1], HOSTS[0], BOTH),), "idle", about=job.id)
-        for other in snapshot.running:
-            half = other.size // 2
-            if other.shares and not other.frozen and half in other.sizes and half in job.sizes:
-                gives = Target(other.id, half, HOSTS[0], BOTH)
-                return Plan((Target(job.id, half, HOSTS[0], BOTH), gives), "half", about=job.id)
-        return None
+WAIT_S = 20.0
+SILENT_S = 0.3
+"""Silence of a host after which its GPUs are lost."""
+LOOK_S = 0.05
+"""Pause between two looks at the hosts."""
 
 
 @dataclass
@@ -112,26 +75,35 @@ class GangDaemon:
         await self.loop.store.close()
 
 
+def launcher_of_two_hosts() -> GangLauncher:
+    return GangLauncher({str(host): tuple(map(str, gpus)) for host, gpus in GPUS.items()})
+
+
 async def start(path: Path, launcher: GangLauncher) -> GangDaemon:
-    """Start a daemon on the store below ``path``, which may be one that was killed."""
+    """Start a daemon on the store below ``path``, which may be one that was killed; return it once
+    it knows the hosts."""
     store = SqliteStore(path / "store.db")
     await store.open()
     clock = WallClock()
-    loop = Loop(store, Settings(HalveGangs()), clock)
+    loop = Loop(store, Settings(HalveGangs(), limits=Limits(host_silent_s=SILENT_S)), clock)
     launcher.hub = hub = SidecarHub(loop.post, time.monotonic, clock.now_s)
     settings = LaunchSettings("http://127.0.0.1:1", path / "work")
     effects = Effects(launcher, hub, Tokens(b"secret"), settings, loop.post)
+    hosts = HostWatch(launcher, launcher, loop.post, time.monotonic)
     admission = Admission(lambda: loop.engine.state, effects.refusals)
     control = Control(loop, admission, effects.log_folder, hub.observed, effects.trouble)
     await loop.start(effects)
 
-    def engine() -> Engine:
-        return loop.engine
+    async def watch_hosts() -> None:
+        while True:
+            await hosts.check(loop.engine.state)
+            await asyncio.sleep(LOOK_S)
 
-    tasks = [asyncio.create_task(loop.run()), asyncio.create_task(effects.watch(engine))]
-    for host in HOSTS:
-        await loop.commit(ev.HostAdded(host, "V100", GPUS[host]))
-    return GangDaemon(loop, effects, control, launcher, tasks)
+    watches = (loop.run(), effects.watch(lambda: loop.engine), watch_hosts())
+    tasks = [asyncio.create_task(each) for each in watches]
+    daemon = GangDaemon(loop, effects, control, launcher, tasks)
+    await daemon.until(lambda: len(loop.engine.state.hosts) == len(HOSTS))
+    return daemon
 
 
 def gang(name: str, *sizes: int) -> JobSpec:

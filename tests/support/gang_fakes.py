@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from reshape_controller.live.sidecar_hub import SidecarHub, UnknownAttempt
 from reshape_launcher.spec import (
     ContainerStatus,
+    HostSeen,
     LaunchError,
     LaunchSpec,
     OneHost,
@@ -127,8 +128,10 @@ class FakeWorker:
 
 @dataclass
 class GangLauncher:
-    """Containers as coroutines, on several hosts."""
+    """Containers as coroutines, on several hosts, which it finds by itself."""
 
+    gpus: dict[str, tuple[str, ...]]
+    """The GPUs of each host."""
     hub: SidecarHub | None = None
     workers: dict[tuple[str, int], list[FakeWorker]] = field(default_factory=dict)
     launches: list[LaunchSpec] = field(default_factory=list)
@@ -139,6 +142,8 @@ class GangLauncher:
     """Hosts that do not answer."""
     occupied: set[str] = field(default_factory=set)
     """Hosts on which what jobs released is not empty."""
+    removal_s: float = 0.02
+    """Time of a removal, also once all has ended."""
     unfit: str = ""
     """Host on which no container can be started."""
     saved: dict[str, int] = field(default_factory=dict)
@@ -179,11 +184,11 @@ class GangLauncher:
         self, job: str, attempt: int, grace_s: float, hosts: tuple[str, ...] = ()
     ) -> None:
         self.removals.append((job, attempt, hosts))
-        await asyncio.sleep(0.02)
         wanted = [w for w in self.of(job, attempt) if not hosts or w.spec.host in hosts]
         for worker in wanted:
             if not worker.cut_off:
                 worker.end(137)
+        await asyncio.sleep(self.removal_s)
         if any(not worker.over for worker in wanted):
             raise LaunchError("a host does not answer", retryable=True)
 
@@ -214,6 +219,17 @@ class GangLauncher:
 
     def log_path(self, job: str, attempt: int) -> str | None:
         return None
+
+    # --- its hosts
+
+    async def hosts(self) -> tuple[HostSeen, ...]:
+        return tuple(
+            HostSeen(host, "V100", gpus, ready=host not in self.away, boot="boot-1", shown=gpus)
+            for host, gpus in self.gpus.items()
+        )
+
+    async def release(self, host: str) -> bool:
+        return False
 
     # --- for the tests
 

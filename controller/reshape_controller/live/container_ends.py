@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from reshape_controller.core.model import HostId, Job
 from reshape_controller.core.state import State
-from reshape_launcher.spec import ContainerStatus, Launcher
+from reshape_launcher.spec import ContainerStatus
 from reshape_sidecar.wire import Mode
 
 
@@ -30,14 +30,6 @@ def answering(state: State, job: Job) -> tuple[HostId, ...]:
     hosts = state.hosts
     there = tuple([host for host in job.all_hosts if host in hosts and hosts[host].present])
     return () if len(there) == len(job.all_hosts) else there
-
-
-def limit_of(launcher: Launcher, status: ContainerStatus) -> tuple[str, ...]:
-    """Return the host to which the removal of a container is limited, because it may be of a gang
-    of which other hosts do not answer; empty: it is of none."""
-    if status.host is None or launcher.no_gang() is not None:
-        return ()
-    return (status.host,)
 
 
 def end_of(state: State, job: Job, statuses: Iterable[ContainerStatus]) -> ContainerEnd | None:

@@ -33,7 +33,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.state import State
-from reshape_controller.live.container_ends import answering, end_of, limit_of
+from reshape_controller.live.container_ends import answering, end_of
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.own_faults import OwnFaults
 from reshape_controller.live.sidecar_hub import SidecarHub
@@ -355,7 +355,7 @@ class Effects:
             found = state.jobs.get(JobId(old.job))
             if old.running and found is not None and old.attempt < found.attempt:
                 end = _end(found.id, old.attempt, "a later attempt replaced it")
-                self._begin_removal(end, grace_s, limit_of(self._launcher, old))
+                self._begin_removal(end, grace_s)
         for key, job in newest.items():
             if key not in expected or (job.hosts and self._is_removed(*key)):
                 continue

@@ -16,7 +16,6 @@ import structlog
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, GpuState, Host, HostId, JobId, Stage
 from reshape_controller.core.state import State
-from reshape_controller.live.container_ends import limit_of
 from reshape_launcher.spec import ContainerStatus, HostSeen, HostSource, Launcher
 
 CHECK_EVERY_S = 2.0
@@ -171,8 +170,9 @@ class HostWatch:
     async def _remove(self, orphans: Iterable[ContainerStatus], grace_s: float) -> None:
         for status in orphans:
             log.info("stray-removed", job=status.job, attempt=status.attempt, host=status.host)
-            limit = limit_of(self._launcher, status)
-            await self._launcher.remove(status.job, status.attempt, grace_s, limit)
+            # Of a gang only what is there: its other hosts may not answer.
+            only = (status.host or "",) if self._launcher.no_gang() is None else ()
+            await self._launcher.remove(status.job, status.attempt, grace_s, only)
 
 
 def _runs_on(status: ContainerStatus, host: Host) -> bool:

@@ -9,10 +9,9 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import HostId, JobId, Share, Spans
 from reshape_controller.core.plan import Plan, Target
-from reshape_controller.live.container_ends import ContainerEnd, answering, end_of, limit_of
-from reshape_launcher.spec import ContainerStatus, RecordRefused, one_host_only
+from reshape_controller.live.container_ends import ContainerEnd, answering, end_of
+from reshape_launcher.spec import ContainerStatus
 from reshape_sidecar.wire import Mode
-from tests.support.live_fakes import FakeLauncher
 from tests.support.world import World
 
 ONE, TWO = HostId("host-0"), HostId("host-1")
@@ -107,13 +106,3 @@ def test_a_host_that_does_not_answer_has_no_say_in_the_end_of_a_gang() -> None:
     found = end(world, on(ONE, KILLED), on(TWO, RUNS))
     assert found is not None
     assert found.is_whole
-
-
-def test_a_removal_is_limited_to_a_host_only_where_the_launcher_places_gangs() -> None:
-    class OnOneHost(FakeLauncher):
-        def no_gang(self) -> RecordRefused | None:
-            return one_host_only("this machine is one")
-
-    assert limit_of(FakeLauncher(), on(TWO, RUNS)) == (TWO,)
-    assert limit_of(FakeLauncher(), RUNS) == ()
-    assert limit_of(OnOneHost(), on(TWO, RUNS)) == ()
