@@ -41,7 +41,6 @@ def load(path: Path, part: str | None = None) -> Loaded:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ProfileError(where, f"is not UTF-8 text ({error.reason}); {FORMS}") from None
-    notes: tuple[str, ...] = ()
     if path.suffix == ".json":
         document = _json(text, where)
         if gavel.is_one(document):
@@ -49,12 +48,12 @@ def load(path: Path, part: str | None = None) -> Loaded:
             return Loaded(Bundle(read.profiles), read.left_out)
         found = loader.parse(document, where)
     elif path.suffix == ".csv":
-        found, notes = table.parse(text, where)
+        found = table.parse(text, where)
     else:
         found = loader.parse(_toml(text, where), where)
     if part is not None:
         raise ProfileError(where, f"has no parts; leave {part!r} out")
-    return Loaded(found, notes)
+    return Loaded(found)
 
 
 def _json(text: str, where: str) -> Any:

@@ -9,7 +9,8 @@ does not smooth or guess values: it skips what it cannot use, and reports that.
 A step is a minibatch of B samples on one GPU there, the rate is the sum over N GPUs, and a larger N
 means a larger global batch. In a profile the global batch is fixed and split over the GPUs. A
 profile therefore takes the values with the same B x N, and its step takes N / rate seconds, without
-interpolation. ``null`` is the job alone; Reshape does not run two jobs on a GPU.
+interpolation. ``null`` is the job alone; Reshape does not run two jobs on a GPU. The rates of a
+type ``..._unconsolidated``, whose workers are on different servers, are points on two hosts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ COLUMNS = ("file", "model", "batch_size", "gpu_type", "num_gpus", "steps_per_s")
 GPUS_MAX = 1024
 DIGITS = 12
 """Significant digits of a written rate; the division has changed later ones."""
+SEVERAL_HOSTS = "_unconsolidated"
+"""End of the name of a GPU type whose rates are those of workers on different servers."""
 _JOB = re.compile(r"\('([^']{1,200})', ([0-9]{1,9})\)")
 _MODEL = re.compile(r"(.+) \(batch size ([0-9]{1,15})\)")
 
@@ -51,10 +54,16 @@ class _Rate:
     steps_per_s: float
     where: str
 
+    @property
+    def hosts(self) -> int:
+        """The number of hosts that the rate is taken for."""
+        return 2 if self.gpu_type.endswith(SEVERAL_HOSTS) else 1
+
 
 @dataclass
 class _Counts:
     zero: int = 0
+    alone: int = 0
     shared: int = 0
     unknown: int = 0
     parts: dict[str, None] = field(default_factory=dict)
@@ -109,13 +118,17 @@ def write(profiles: Iterable[Profile]) -> tuple[str, tuple[str, ...]]:
             left_out[f"{profile.job_type}: all but its speeds"] = None
         for point in profile.speed:
             whole, gpus = profile.global_batch, point.gpus
+            if point.hosts > 2:
+                left_out[f"{profile.job_type}: its speeds on more than two hosts"] = None
+                continue
             if (whole is None and gpus > 1) or (whole or 0) % gpus:
                 why = f"the format cannot express a global batch of {whole} on {gpus} GPUs"
                 left_out[f"{profile.job_type}: {why}"] = None
                 continue
             job = (_named(model, whole // gpus if whole is not None else None), gpus)
             rate = float(f"{gpus / point.seconds_per_step:.{DIGITS}g}")
-            tables.setdefault(point.gpu_type, {})[f"('{job[0]}', {job[1]})"] = {"null": rate}
+            gpu_type = point.gpu_type + (SEVERAL_HOSTS if point.hosts > 1 else "")
+            tables.setdefault(gpu_type, {})[f"('{job[0]}', {job[1]})"] = {"null": rate}
     return json.dumps(tables, indent=2, ensure_ascii=False) + "\n", tuple(left_out)
 
 
@@ -177,6 +190,8 @@ def _is_used(figure: _Rate, counts: _Counts) -> bool:
         counts.zero += 1
     elif figure.batch is None and figure.gpus > 1:
         counts.unknown += 1
+    elif figure.hosts > figure.gpus:
+        counts.alone += 1
     else:
         return True
     return False
@@ -186,18 +201,20 @@ def _said(counts: _Counts) -> tuple[str, ...]:
     said = (
         (counts.zero, "figures of 0 steps/s (not measured, or out of memory)"),
         (counts.unknown, "figures of several GPUs without a batch size"),
+        (counts.alone, "figures of one GPU on different servers"),
         (counts.shared, "figures of two jobs on the same GPUs"),
     )
     return tuple(f"left out: {count} {what}" for count, what in said if count)
 
 
 def _point(figure: _Rate, points: list[SpeedPoint], source: str) -> SpeedPoint:
-    if any((p.gpu_type, p.gpus) == (figure.gpu_type, figure.gpus) for p in points):
+    gpu_type, hosts = figure.gpu_type.removesuffix(SEVERAL_HOSTS), figure.hosts
+    if any((p.gpu_type, p.gpus, p.hosts) == (gpu_type, figure.gpus, hosts) for p in points):
         what = f"a second rate of {figure.model} on {figure.gpus} {figure.gpu_type}; keep one"
         raise ProfileError(figure.where, what)
     try:
         seconds = figure.gpus / figure.steps_per_s
-        return SpeedPoint(figure.gpu_type, figure.gpus, seconds, source)
+        return SpeedPoint(gpu_type, figure.gpus, seconds, source, hosts)
     except (ValueError, ZeroDivisionError) as error:
         raise ProfileError(figure.where, f"{figure.steps_per_s} steps/s: {error}") from None
 

@@ -179,7 +179,7 @@ def _table_of(profile: Profile) -> dict[str, Any]:
         "text": profile.text,
         "global_batch": profile.global_batch,
         "steps_per_epoch": profile.steps_per_epoch,
-        "speed": [[p.gpu_type, p.gpus, p.seconds_per_step, p.source] for p in profile.speed],
+        "speed": [_speed_row(point) for point in profile.speed],
         "accuracy": [[p.step, p.accuracy, p.source] for p in profile.accuracy],
         "overhead": asdict(profile.overhead) if profile.overhead is not None else None,
         "verification": None if profile.verification is None else _verified(profile.verification),
@@ -187,10 +187,15 @@ def _table_of(profile: Profile) -> dict[str, Any]:
     return {name: entry for name, entry in value.items() if entry not in (None, "", [])}
 
 
+def _speed_row(point: SpeedPoint) -> list[Any]:
+    row = [point.gpu_type, point.gpus, point.seconds_per_step, point.source]
+    return [*row, point.hosts] if point.hosts > 1 else row
+
+
 def _profile(value: Any, where: str, sources: Mapping[str, Any]) -> Profile:
     table = _table(value, where)
     _only(table, where, (*_PROFILE_FIELDS, *_PROFILE_TABLES))
-    speed = _rows(table, where, "speed", sources, (str, int, float))
+    speed = _rows(table, where, "speed", sources, (str, int, float), more=(int,))
     accuracy = _rows(table, where, "accuracy", sources, (int, float))
     for name, kind in zip(_PROFILE_FIELDS, (str, str, int, int), strict=True):
         if name in table and type(table[name]) is not kind:
@@ -257,19 +262,27 @@ def _rows(
     name: str,
     sources: Mapping[str, Any],
     kinds: tuple[type, ...],
+    more: tuple[type, ...] = (),
 ) -> list[tuple[Any, ...]]:
     rows = table.get(name, [])
     if not isinstance(rows, list):
         raise ProfileError(f"{where}.{name}", "is not a list; write one row for each figure")
-    return [_row(row, f"{where}.{name}[{n}]", sources, kinds) for n, row in enumerate(rows)]
+    return [_row(row, f"{where}.{name}[{n}]", sources, kinds, more) for n, row in enumerate(rows)]
 
 
 def _row(
-    value: Any, where: str, sources: Mapping[str, Any], kinds: tuple[type, ...]
+    value: Any,
+    where: str,
+    sources: Mapping[str, Any],
+    kinds: tuple[type, ...],
+    more: tuple[type, ...],
 ) -> tuple[Any, ...]:
-    if not isinstance(value, list) or len(value) not in (len(kinds), len(kinds) + 1):
+    """Return the cells of a row: those of ``kinds``, the source, and what there is of ``more``."""
+    least = len(kinds)
+    if not isinstance(value, list) or not least <= len(value) <= least + 1 + len(more):
+        others = ", and one for the number of hosts" if more else ""
         raise ProfileError(
-            where, f"must have {len(kinds)} entries, and may have one more for the source"
+            where, f"must have {least} entries, and may have one more for the source{others}"
         )
     cells: list[Any] = []
     for number, (cell, kind) in enumerate(zip(value, kinds, strict=False)):
@@ -279,7 +292,12 @@ def _row(
             cells.append(cell)
         else:
             raise ProfileError(f"{where}[{number}]", f"{cell!r} is not of type {kind.__name__}")
-    return (*cells, _source(value[len(kinds)] if len(value) > len(kinds) else None, sources))
+    cells.append(_source(value[least] if len(value) > least else None, sources))
+    for number, (cell, kind) in enumerate(zip(value[least + 1 :], more, strict=False), least + 1):
+        if type(cell) is not kind:
+            raise ProfileError(f"{where}[{number}]", f"{cell!r} is not of type {kind.__name__}")
+        cells.append(cell)
+    return tuple(cells)
 
 
 def _source(value: Any, sources: Mapping[str, Any]) -> str:

@@ -25,16 +25,21 @@ COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_
 
 @dataclass(frozen=True, slots=True)
 class SpeedPoint:
-    """Seconds of an iteration (a global batch) on ``gpus`` GPUs of a type."""
+    """Seconds of an iteration (a global batch) on ``gpus`` GPUs of a type, together on ``hosts``
+    hosts."""
 
     gpu_type: str
     gpus: int
     seconds_per_step: float
     source: str = ASSUMED
+    hosts: int = 1
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise ValueError(f"gpus is {self.gpus}, and must be at least 1")
+        if not 1 <= self.hosts <= self.gpus:
+            what = f"hosts is {self.hosts}, and must lie between 1 and gpus, {self.gpus}"
+            raise ValueError(f"{what}: each host has a GPU")
         if not STEP_MIN_S <= self.seconds_per_step <= SECONDS_MAX:
             what = f"seconds_per_step is {self.seconds_per_step}"
             raise ValueError(f"{what}, and must lie between {STEP_MIN_S:g} and {SECONDS_MAX:g}")
@@ -124,8 +129,11 @@ class Profile:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}, and must be at least 1")
-        seen: dict[tuple[str, int], None] = {}
+        seen: dict[tuple[str, int, int], None] = {}
         for point in self.speed:
-            if (point.gpu_type, point.gpus) in seen:
-                raise ValueError(f"two speeds for {point.gpus} {point.gpu_type}; keep one")
-            seen[point.gpu_type, point.gpus] = None
+            key = (point.gpu_type, point.gpus, point.hosts)
+            if key in seen:
+                where = "" if point.hosts == 1 else f" on {point.hosts} hosts"
+                what = f"two speeds for {point.gpus} {point.gpu_type}{where}"
+                raise ValueError(f"{what}; keep one")
+            seen[key] = None

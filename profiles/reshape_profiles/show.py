@@ -61,7 +61,9 @@ def plot_text(profile: Profile) -> str:
 def plot_svg(profiles: Sequence[Profile], gpu_type: str) -> str:
     """Return speeds of job types on a GPU type against the number of GPUs, as SVG text."""
     series = {
-        profile.job_type: [(p.gpus, 1.0 / p.seconds_per_step) for p in _of(profile, gpu_type)]
+        profile.job_type: [
+            (p.gpus, 1.0 / p.seconds_per_step) for p in _of(profile, gpu_type) if p.hosts == 1
+        ]
         for profile in profiles
         if _of(profile, gpu_type)
     }
@@ -84,11 +86,12 @@ def gpu_types(profile: Profile) -> list[str]:
 
 def _of(profile: Profile, gpu_type: str) -> list[SpeedPoint]:
     points = [point for point in profile.speed if point.gpu_type == gpu_type]
-    return sorted(points, key=lambda point: point.gpus)
+    return sorted(points, key=lambda point: (point.hosts, point.gpus))
 
 
 def _gpus(point: SpeedPoint) -> str:
-    return f"{point.gpus:>3} {'GPU ' if point.gpus == 1 else 'GPUs'}"
+    text = f"{point.gpus:>3} {'GPU ' if point.gpus == 1 else 'GPUs'}"
+    return text if point.hosts == 1 else f"{text} on {point.hosts} hosts"
 
 
 def _short(point: SpeedPoint) -> str:

@@ -13,8 +13,8 @@ belong together, and ``source`` is that of the row's values. Also read, and neve
     job_type,gpu_type,1,2,4                     seconds per step on so many GPUs
     job_type,gpu_type,nodes,gpus_per_node,batch_per_gpu,seconds_per_step
 
-A batch per GPU makes a type of its own, ``JOB_TYPE-bB``, for each batch B of all GPUs. Figures of
-several nodes are those of a GPU type of its own, which no host has: a job lives on one host.
+A batch per GPU makes a type of its own, ``JOB_TYPE-bB``, for each batch B of all GPUs. ``hosts``
+says on how many hosts the GPUs are (empty: one); figures of several nodes are those of as many.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ SPEED = ("gpu_type", "gpus", "seconds_per_step")
 ACCURACY = ("step", "accuracy")
 ABOUT = ("text", "global_batch", "steps_per_epoch")
 GROUPS = (SPEED, ACCURACY, COSTS)
-COLUMNS = ("job_type", *ABOUT, *SPEED, *ACCURACY, *COSTS, "source")
+HOSTS = "hosts"
+COLUMNS = ("job_type", *ABOUT, *SPEED, HOSTS, *ACCURACY, *COSTS, "source")
 NODES = ("nodes", "gpus_per_node")
 BATCH = "batch_per_gpu"
 _READ = (*COLUMNS, *NODES, BATCH)
-_WHOLE = ("global_batch", "steps_per_epoch", "gpus", "step", *NODES, BATCH)
-_NODES = "nodes"
-"""End of the name of a GPU type for figures on several nodes, as in ``V100_2nodes``."""
+_WHOLE = ("global_batch", "steps_per_epoch", "gpus", HOSTS, "step", *NODES, BATCH)
 _TEXT = ("job_type", "text", "gpu_type", "source")
 T = TypeVar("T")
 
@@ -53,8 +52,8 @@ class _ProfileRows:
     overhead: Overhead | None = None
 
 
-def parse(text: str, where: str) -> tuple[Bundle, tuple[str, ...]]:
-    """Return the profiles of a table, and notes. Raises ProfileError with line and column."""
+def parse(text: str, where: str) -> Bundle:
+    """Return the profiles of a table. Raises ProfileError with line and column."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     found: dict[str, _ProfileRows] = {}
     try:
@@ -67,17 +66,7 @@ def parse(text: str, where: str) -> tuple[Bundle, tuple[str, ...]]:
             f"{where}: line {reader.line_num}", f"is not valid CSV ({error})"
         ) from None
     profiles = tuple(_profile(kind, each, where) for kind, each in found.items())
-    spread = [
-        point.gpu_type
-        for each in profiles
-        for point in each.speed
-        if point.gpu_type.endswith(_NODES)
-    ]
-    notes = []
-    if spread:
-        names = ", ".join(sorted(set(spread)))
-        notes = [f"{len(spread)} speeds on several nodes: kept as {names}, which no host has"]
-    return Bundle(profiles), tuple(notes)
+    return Bundle(profiles)
 
 
 def write(profiles: Iterable[Profile]) -> str:
@@ -94,8 +83,11 @@ def _rows(profile: Profile) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{name: getattr(profile, name) for name in ABOUT}]
     if profile.overhead is not None:
         rows[0] |= dict(zip((*COSTS, "source"), astuple(profile.overhead), strict=True))
-    for names, points in ((SPEED, profile.speed), (ACCURACY, profile.accuracy)):
-        rows += [dict(zip((*names, "source"), astuple(point), strict=True)) for point in points]
+    for point in profile.speed:
+        row = dict(zip((*SPEED, "source", HOSTS), astuple(point), strict=True))
+        rows.append(row if point.hosts > 1 else row | {HOSTS: None})
+    for seen in profile.accuracy:
+        rows.append(dict(zip((*ACCURACY, "source"), astuple(seen), strict=True)))
     return rows
 
 
@@ -109,6 +101,8 @@ def _header(cells: list[str], where: str) -> list[str]:
             raise ProfileError(where, f"two columns {name!r}; keep one")
     wide = [name for name in header if _is_gpus(name)]
     twice = [name for name in (*SPEED[1:], *NODES) if wide and name in header]
+    if HOSTS in header and "nodes" in header:
+        raise ProfileError(where, "has the columns hosts and nodes; keep one")
     if twice:
         what = f"has the columns {wide[0]} and {twice[0]}; keep one form of the numbers of GPUs"
         raise ProfileError(where, what)
@@ -165,7 +159,7 @@ def _speeds(
     for name in (name for name in row if _is_gpus(name)):
         if "gpu_type" not in row:
             raise ProfileError(f"{where}: gpu_type", "is empty; name the GPUs of the row's figures")
-        yield _speed(row, row["gpu_type"], int(name), row[name], source, where)
+        yield _speed(row, row["gpu_type"], int(name), row[name], source, where, row.get(HOSTS, 1))
     if wide:
         return
     names = ("gpu_type", *NODES, "seconds_per_step") if NODES[0] in row else SPEED
@@ -174,19 +168,24 @@ def _speeds(
         return
     if names is SPEED:
         gpu_type, gpus, seconds = group
-        yield _speed(row, gpu_type, gpus, seconds, source, where)
+        yield _speed(row, gpu_type, gpus, seconds, source, where, row.get(HOSTS, 1))
         return
     gpu_type, nodes, gpus_per_node, seconds = group
     if nodes < 1:
         raise ProfileError(f"{where}: nodes", f"is {nodes}, and must be at least 1")
-    spread = f"{gpu_type}_{nodes}{_NODES}" if nodes > 1 else gpu_type
-    yield _speed(row, spread, nodes * gpus_per_node, seconds, source, where)
+    yield _speed(row, gpu_type, nodes * gpus_per_node, seconds, source, where, nodes)
 
 
 def _speed(
-    row: Mapping[str, Any], gpu_type: str, gpus: int, seconds: float, source: str, where: str
+    row: Mapping[str, Any],
+    gpu_type: str,
+    gpus: int,
+    seconds: float,
+    source: str,
+    where: str,
+    hosts: int,
 ) -> tuple[str, SpeedPoint, int | None]:
-    point = _made(where, SpeedPoint, gpu_type, gpus, seconds, source)
+    point = _made(where, SpeedPoint, gpu_type, gpus, seconds, source, hosts)
     if BATCH not in row:
         return row["job_type"], point, None
     if row[BATCH] < 1:

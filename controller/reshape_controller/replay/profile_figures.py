@@ -43,7 +43,7 @@ def _panel(profiles: Sequence[Profile], gpu_type: str) -> Callable[[Axes], None]
             points = sorted(
                 (point.gpus, 1.0 / point.seconds_per_step, _is_assumed(point))
                 for point in profile.speed
-                if point.gpu_type == gpu_type
+                if point.gpu_type == gpu_type and point.hosts == 1
             )
             shade = SHADES[number % len(SHADES)]
             label = profile.job_type.removesuffix("-imagenet")

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reshape_controller.core.knowledge import Learned, Measured, measure
-from reshape_controller.core.profile_book import ProfileBook, default_curve
+from reshape_controller.core.profile_book import (
+    ProfileBook,
+    curve_on,
+    default_curve,
+    speeds_of_profile,
+)
 from reshape_profiles.schema import Profile, SpeedPoint
 
 
@@ -90,3 +95,33 @@ def test_a_book_is_never_changed_in_place() -> None:
 def test_a_book_survives_a_dump() -> None:
     known = book(SpeedPoint("V100", 1, 1.0)).with_learned(Learned("kind", process_init_s=9.0))
     assert ProfileBook.from_rows(known.rows()) == known
+
+
+def on(gpus: int, hosts: int, *points: SpeedPoint) -> float:
+    return speeds_of_profile(Profile("kind", speed=points), "V100").on(gpus, hosts)
+
+
+def test_a_further_host_is_assumed_to_cost_half_as_much_as_a_further_gpu() -> None:
+    alone = SpeedPoint("V100", 1, 10.0)
+    one, two, three = (on(4, hosts, alone) for hosts in (1, 2, 3))
+    further_gpu = 10.0 * 0.02288
+    assert two - one == pytest.approx(further_gpu / 2)
+    assert three - two == pytest.approx(further_gpu / 2)
+
+
+def test_a_size_recorded_on_one_host_and_on_two_says_what_a_further_host_costs() -> None:
+    points = (SpeedPoint("V100", 4, 1.0), SpeedPoint("V100", 4, 1.3, hosts=2))
+    assert on(4, 2, *points) == 1.3
+    assert on(4, 3, *points) == pytest.approx(1.6)
+    assert on(8, 2, *points) == pytest.approx(on(8, 1, *points) + 0.3)
+
+
+def test_a_type_recorded_only_on_several_hosts_gives_times_on_one() -> None:
+    two = SpeedPoint("V100", 8, 2.0, hosts=2)
+    assert on(8, 2, two) == 2.0
+    assert on(8, 1, two) == pytest.approx(2.0 * default_curve(8) / curve_on(8, 2))
+
+
+def test_a_host_that_seems_to_save_time_costs_nothing() -> None:
+    points = (SpeedPoint("V100", 4, 1.0), SpeedPoint("V100", 4, 0.9, hosts=2))
+    assert on(4, 3, *points) == 1.0

@@ -17,7 +17,11 @@ FULL = Profile(
     'measured "here", by ada',
     64,
     100,
-    (SpeedPoint("V100", 1, 0.1 + 0.2, "measured"), SpeedPoint("K80", 2, 1 / 3)),
+    (
+        SpeedPoint("V100", 1, 0.1 + 0.2, "measured"),
+        SpeedPoint("K80", 2, 1 / 3),
+        SpeedPoint("K80", 2, 1 / 2, "measured", hosts=2),
+    ),
     (AccuracyPoint(10, 0.2, "measured"), AccuracyPoint(20, 1 / 3)),
     Overhead(1.5, 2, 3, 4, 5, "measured, twice"),
 )
@@ -91,17 +95,28 @@ def test_a_wide_table_has_a_column_for_each_number_of_gpus(tmp_path: Path) -> No
     )
 
 
-def test_figures_by_nodes_are_gpus_of_a_node_and_those_of_several_nodes_are_kept(
-    tmp_path: Path,
-) -> None:
+def test_figures_by_nodes_are_points_on_as_many_hosts(tmp_path: Path) -> None:
     head = "job_type,gpu_type,nodes,gpus_per_node,seconds_per_step\n"
     found = files.load(file(tmp_path, "a.csv", head + "a,V100,1,4,0.5\na,V100,2,4,0.3\n"))
     assert found.bundle.profiles[0].speed == (
         SpeedPoint("V100", 4, 0.5),
-        SpeedPoint("V100_2nodes", 8, 0.3),
+        SpeedPoint("V100", 8, 0.3, hosts=2),
     )
-    assert found.notes == ("1 speeds on several nodes: kept as V100_2nodes, which no host has",)
+    assert found.notes == ()
+
+
+def test_a_profile_of_the_version_before_with_a_type_of_several_nodes_still_loads() -> None:
+    row = ["V100_2nodes", 8, 0.3, "measured"]
+    found = loader.parse({"profile": [{"job_type": "a", "speed": [row]}]}, "a.json")
+    assert found.profiles[0].speed == (SpeedPoint("V100_2nodes", 8, 0.3, "measured"),)
     assert not same_gpu("V100_2nodes", "tesla-v100-sxm2-16gb")
+
+
+@pytest.mark.parametrize("hosts", [0, 3])
+def test_gpus_on_no_host_or_on_more_hosts_than_gpus_are_refused(hosts: int) -> None:
+    row = ["V100", 2, 0.3, "measured", hosts]
+    with pytest.raises(loader.ProfileError, match=f"hosts is {hosts}, and must lie between 1 and"):
+        loader.parse({"profile": [{"job_type": "a", "speed": [row]}]}, "a.json")
 
 
 def test_a_batch_for_each_gpu_gives_a_type_for_each_batch_of_all_gpus(tmp_path: Path) -> None:
@@ -144,11 +159,12 @@ def test_throughputs_of_one_global_batch_are_one_profile(tmp_path: Path) -> None
     assert tiny is not None
     assert (tiny.global_batch, tiny.text) == (16, "TinyNet (batch size 16)")
     # 16 samples: one batch of 16 on one GPU, two of 8, four of 4; the rate is the GPUs' sum.
+    assert [p.hosts for p in tiny.speed] == [1, 1, 1, 2]
     assert [(p.gpu_type, p.gpus, p.seconds_per_step) for p in tiny.speed] == [
         ("v100", 1, 1 / 40),
         ("v100", 2, 2 / 64),
         ("v100", 4, 4 / 100),
-        ("v100_unconsolidated", 2, 2 / 50),
+        ("v100", 2, 2 / 50),
     ]
     assert {p.source for p in tiny.speed} == {"measured: gavel.json"}
     walker = found.bundle.of("walker")
