@@ -37,7 +37,9 @@ def scene(*jobs: tuple[float, int, int], hosts: int = 2) -> Scene:
         made.append(WorkJob(at_s, spec))
     cluster = replace(base.cluster, hosts=base.cluster.hosts[:hosts])
     points = {
-        n: replace(base.profiles[0].speed[0], gpus=n) for n in {job[1] * job[2] for job in jobs}
+        (gpus, on): replace(base.profiles[0].speed[0], gpus=gpus, hosts=on)
+        for learners, gpus in {(job[1], job[1] * job[2]) for job in jobs}
+        for on in range(1, learners + 1)
     }
     profiles = (replace(base.profiles[0], speed=tuple(points.values())),)
     truth = replace(base.truth, book=base.truth.book.with_profile(profiles[0]))
@@ -58,6 +60,18 @@ def test_a_gang_larger_than_a_host_trains_on_two() -> None:
     result = played(scene((0.0, 2, 4)))
     assert starts(result) == [0]
     assert any("host-0000 and host-0001" in event.text for event in result.events)
+
+
+def test_a_gang_trains_at_the_speed_of_its_type_on_as_many_hosts() -> None:
+    given = scene((0.0, 2, 4))
+    points = tuple(
+        replace(point, seconds_per_step=90.0) if point.hosts == 2 else point
+        for point in given.profiles[0].speed
+    )
+    profile = replace(given.profiles[0], speed=points)
+    book = given.truth.book.with_profile(profile)
+    result = played(replace(given, profiles=(profile,), truth=replace(given.truth, book=book)))
+    assert result.metrics.makespan_s == 900.0
 
 
 def test_of_jobs_that_come_together_the_largest_gang_is_first() -> None:

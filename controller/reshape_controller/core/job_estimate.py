@@ -69,10 +69,11 @@ class JobEstimate:
     job's SideCar promises."""
     cold_init_s: float = 0.0
     """Seconds of a cold start of a process."""
-    step_times_s: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Seconds of one iteration by GPU type and size."""
-    train_times_s: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Seconds of training left by GPU type and size, of a job that does not train."""
+    step_times_s: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
+    """Seconds of one iteration by GPU type and number of hosts, and by size."""
+    train_times_s: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    """Seconds of training left by GPU type, size and number of hosts, of a job that does not train.
+    """
     queued_work: QueuedWork | None = None
     """The job as the list schedule counts it on ``gpu_types``; None until it is computed."""
     gpu_types: tuple[str, ...] = ()

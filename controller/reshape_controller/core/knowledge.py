@@ -20,12 +20,14 @@ more than this part."""
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measured seconds per step at one size, blended from ``count`` measurements."""
+    """Measured seconds per step at one size, on so many hosts, blended from ``count``
+    measurements."""
 
     gpu_type: str
     gpus: int
     seconds_per_step: float
     count: int = 1
+    hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,12 @@ class Trend:
         measured: tuple[Measured, ...],
         gpu_type: str,
         gpus: int,
+        hosts: int = 1,
     ) -> bool:
         """Whether a report has no news.
 
-        The job trains on ``gpus`` GPUs of type ``gpu_type`` and was at ``progress.step`` at
-        ``at_s`` (seconds).
+        The job trains on ``gpus`` GPUs of type ``gpu_type``, on so many hosts, and was at
+        ``progress.step`` at ``at_s`` (seconds).
         """
         before = self.progress
         length = progress.total_steps, progress.steps_per_epoch
@@ -126,7 +129,7 @@ class Trend:
             return False
         if not as_before(self.measured, measured):
             return False
-        own = at_size(self.measured, gpu_type, gpus)
+        own = at_size(self.measured, gpu_type, gpus, hosts)
         if own is None:
             return False
         steps = (at_s - self.at_s) / own.seconds_per_step
@@ -140,6 +143,8 @@ def as_before(old: tuple[Measured, ...], new: tuple[Measured, ...]) -> bool:
     for number, before in enumerate(old):
         after = new[number]
         if after.gpus != before.gpus or after.gpu_type != before.gpu_type:
+            return False
+        if after.hosts != before.hosts:
             return False
         if abs(after.seconds_per_step - before.seconds_per_step) > NEWS * before.seconds_per_step:
             return False
@@ -173,23 +178,26 @@ def measure(
     *,
     prior_s: float | None,
     weight: float,
+    hosts: int = 1,
 ) -> tuple[Measured, ...]:
-    """Return ``known`` with one more measurement blended in.
+    """Return ``known`` with one more measurement, on so many hosts, blended in.
 
-    ``prior_s``: seconds per step expected before the first measurement at this size; None takes the
-    first measurement as it is.
+    ``prior_s``: seconds per step expected before the first measurement at this size on as many
+    hosts; None takes the first measurement as it is.
     """
     for number, entry in enumerate(known):
-        if (entry.gpu_type, entry.gpus) == (gpu_type, gpus):
+        if (entry.gpu_type, entry.gpus, entry.hosts) == (gpu_type, gpus, hosts):
             mean = blend(entry.seconds_per_step, seconds, weight)
-            entry = Measured(gpu_type, gpus, mean, entry.count + 1)
+            entry = Measured(gpu_type, gpus, mean, entry.count + 1, hosts)
             return (*known[:number], entry, *known[number + 1 :])
-    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
+    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight), hosts=hosts))
 
 
-def at_size(measured: tuple[Measured, ...], gpu_type: str, gpus: int) -> Measured | None:
-    """Return the measurement at a size; None if there is none."""
+def at_size(
+    measured: tuple[Measured, ...], gpu_type: str, gpus: int, hosts: int = 1
+) -> Measured | None:
+    """Return the measurement at a size on so many hosts; None if there is none."""
     for entry in measured:
-        if entry.gpus == gpus and entry.gpu_type == gpu_type:
+        if entry.gpus == gpus and entry.gpu_type == gpu_type and entry.hosts == hosts:
             return entry
     return None

@@ -128,7 +128,8 @@ def add_progress(
     if at_s is not None and job.host is not None:
         gpu_type = tx.state.hosts[job.host].gpu_type
         trend = job.trend
-        if trend is None or not trend.expects(after, at_s, measured, gpu_type, len(job.gpus)):
+        size, hosts = len(job.gpus), len(job.all_hosts)
+        if trend is None or not trend.expects(after, at_s, measured, gpu_type, size, hosts):
             changes["trend"] = Trend(after, at_s, measured)
     accuracies = _accuracies(job, report, before, after)
     if accuracies is not job.accuracies:
@@ -255,22 +256,26 @@ def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
 def _learn_speed(
     changes: JobChanges, tx: Transaction, job: Job, seconds: float | None
 ) -> tuple[Measured, ...]:
-    """Add to ``changes`` what the speed of a job whose steps moved teaches; return its speeds.
+    """Add to ``changes`` what the speed of a job whose steps moved teaches; return its speeds. A
+    gang teaches a speed on as many hosts as it has.
 
     ``seconds``: per step; None or an impossible figure teaches no speed.
     """
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return job.measured
     state, size, job_type = tx.state, len(job.gpus), job.spec.job_type
+    hosts = len(job.all_hosts)
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
     known = state.profiles.knows_speed(job_type, gpu_type)
     batches = state.profiles.batches(job_type, job.spec.global_batch)
-    believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size) * batches
+    believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size, hosts) * batches
     prior_s = believed_s if known else None
-    measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
+    measured = measure(
+        job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT, hosts=hosts
+    )
     changes["measured"] = measured
-    here = at_size(measured, gpu_type, size)
+    here = at_size(measured, gpu_type, size, hosts)
     assert here is not None
     straggling = job.straggling
     if known:
@@ -282,9 +287,9 @@ def _learn_speed(
         learned = state.profiles.learned_of(job_type)
         # A type without any figure takes its first measurement as it is: the job is its probe.
         prior_s = believed_s / batches if known or learned.speed else None
-        before = learned.heard or learned.speed
+        before, step_s = learned.heard or learned.speed, seconds / batches
         heard = measure(
-            before, gpu_type, size, seconds / batches, prior_s=prior_s, weight=TYPE_WEIGHT
+            before, gpu_type, size, step_s, prior_s=prior_s, weight=TYPE_WEIGHT, hosts=hosts
         )
         speed = learned.speed if as_before(learned.speed, heard) else heard
         state.profiles = state.profiles.with_learned(replace(learned, speed=speed, heard=heard))

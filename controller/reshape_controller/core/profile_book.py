@@ -8,12 +8,12 @@ curve. A change gives a new book; the engine's state holds the newest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.knowledge import INIT_FIELDS, Curve, Learned, Measured
+from reshape_controller.core.knowledge import INIT_FIELDS, Curve, Learned, Measured, at_size
 from reshape_controller.core.model import JobSpec, LengthUnit
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
 from reshape_sidecar.wire import Progress, StartKind
@@ -139,11 +139,11 @@ class Answers:
 
     recorded: dict[str, RecordedSpeeds] = field(default_factory=dict)
     """Recorded speeds by GPU type."""
-    seconds: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Seconds of a step by GPU type and size."""
-    tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
-    """Seconds of a step by size, for each GPU type and tuple of sizes. It is the same dictionary as
-    before if only costs were learned since."""
+    seconds: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    """Seconds of a step by GPU type, size and number of hosts."""
+    tables: dict[tuple[str, tuple[int, ...], int], dict[int, float]] = field(default_factory=dict)
+    """Seconds of a step by size, for each GPU type, tuple of sizes and number of hosts. It is the
+    same dictionary as before if only costs were learned since."""
     overheads: dict[StartKind, Overhead] | None = None
     """Seconds of starts, saves and stops, by the kind of a process's start; None until first used.
     """
@@ -201,6 +201,17 @@ class ProfileBook:
         """Whether the type's profile has a speed on these GPUs."""
         return self._recorded(job_type, gpu_type).known
 
+    def knows_hosts(self, job_type: str | None, gpu_type: str, gpus: int, hosts: int) -> bool:
+        """Whether what several hosts cost at this size is recorded or learned, not assumed."""
+        profile, learned = self.of(job_type), self.learned_of(job_type).speed
+        if any(each.hosts > 1 and each.gpu_type == gpu_type for each in learned):
+            return True
+        if not self.knows_speed(job_type, gpu_type) or profile is None:
+            return False
+        here = [p for p in profile.speed if (p.gpus, p.hosts) == (gpus, hosts)]
+        exact = any(same_gpu(point.gpu_type, gpu_type) for point in here)
+        return exact or self._recorded(job_type, gpu_type).host_s is not None
+
     def batches(self, job_type: str | None, global_batch: int | None) -> float:
         """Return a job's batch over its profile's; 1 if either is not known.
 
@@ -211,20 +222,33 @@ class ProfileBook:
             return 1.0
         return global_batch / profile.global_batch
 
-    def seconds_per_step(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
-        """Return the seconds of one step of a job of the type, without its own measurements."""
+    def seconds_per_step(
+        self, job_type: str | None, gpu_type: str, gpus: int, hosts: int = 1
+    ) -> float:
+        """Return the seconds of one step of a job of the type on GPUs of so many hosts, without its
+        own measurements."""
         seconds = self.answers(job_type).seconds
-        step_s = seconds.get((gpu_type, gpus))
+        step_s = seconds.get((gpu_type, gpus, hosts))
         if step_s is None:
-            step_s = self._recorded(job_type, gpu_type).on(gpus)
+            step_s = self._recorded(job_type, gpu_type).on(gpus, hosts)
             speeds = self.learned_of(job_type).speed
             if speeds:
-                ratios = _corrections(
-                    speeds, gpu_type, lambda t, n: self._recorded(job_type, t).on(n)
+                here = at_size(speeds, gpu_type, gpus, hosts)
+                step_s *= self._correction(
+                    job_type,
+                    [here] if here else self._like(job_type, speeds, gpu_type, hosts),
                 )
-                step_s *= ratios.get(gpus, ratios[0])
-            seconds[gpu_type, gpus] = step_s
+            seconds[gpu_type, gpus, hosts] = step_s
         return step_s
+
+    def _correction(self, job_type: str | None, learned: list[Measured]) -> float:
+        """Return the mean of learned over recorded time of a step; 1 if nothing is learned."""
+        ratios = [
+            entry.seconds_per_step
+            / self._recorded(job_type, entry.gpu_type).on(entry.gpus, entry.hosts)
+            for entry in learned
+        ]
+        return sum(ratios) / len(ratios) if ratios else 1.0
 
     def _recorded(self, job_type: str | None, gpu_type: str) -> RecordedSpeeds:
         cache = self.answers(job_type).recorded
@@ -234,16 +258,23 @@ class ProfileBook:
         return speeds
 
     def seconds_of_job(
-        self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, gpus: int
+        self,
+        job_type: str | None,
+        measured: tuple[Measured, ...],
+        gpu_type: str,
+        gpus: int,
+        hosts: int = 1,
+        global_batch: int | None = None,
     ) -> float:
-        """Return the seconds of one step of a job; its own measurements come first."""
+        """Return the seconds of one step of a job on GPUs of so many hosts; its own measurements
+        come first. ``global_batch``: counts where no measurement is of any use."""
         for entry in measured:
-            if entry.gpus == gpus and entry.gpu_type == gpu_type:
+            if entry.gpus == gpus and entry.gpu_type == gpu_type and entry.hosts == hosts:
                 return entry.seconds_per_step
-        believed_s = self.seconds_per_step(job_type, gpu_type, gpus)
+        believed_s = self.seconds_per_step(job_type, gpu_type, gpus, hosts)
         if not measured:
             return believed_s
-        return self._ratio(job_type, measured, gpu_type) * believed_s
+        return self._ratio(job_type, measured, gpu_type, hosts, global_batch) * believed_s
 
     def speeds_of_job(
         self,
@@ -251,31 +282,59 @@ class ProfileBook:
         measured: tuple[Measured, ...],
         gpu_type: str,
         sizes: tuple[int, ...],
+        hosts: int = 1,
+        global_batch: int | None = None,
     ) -> dict[int, float]:
-        """Return the seconds of one step of a job at each of ``sizes``; its own measurements come
-        first. The caller must not change the dictionary."""
+        """Return the same at each of ``sizes``. The caller must not change the dictionary."""
         answers = self.answers(job_type)
-        table = answers.tables.get((gpu_type, sizes))
+        table = answers.tables.get((gpu_type, sizes, hosts))
         if table is None:
-            table = {size: self.seconds_per_step(job_type, gpu_type, size) for size in sizes}
-            answers.tables[gpu_type, sizes] = table
+            table = {size: self.seconds_per_step(job_type, gpu_type, size, hosts) for size in sizes}
+            answers.tables[gpu_type, sizes, hosts] = table
         if not measured:
             return table
-        ratio = self._ratio(job_type, measured, gpu_type)
+        ratio = self._ratio(job_type, measured, gpu_type, hosts, global_batch)
         speeds = {size: ratio * step_s for size, step_s in table.items()}
         for entry in measured:
-            if entry.gpu_type == gpu_type and entry.gpus in speeds:
+            if entry.gpu_type == gpu_type and entry.gpus in speeds and entry.hosts == hosts:
                 speeds[entry.gpus] = entry.seconds_per_step
         return speeds
 
-    def _ratio(self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str) -> float:
+    def _ratio(
+        self,
+        job_type: str | None,
+        measured: tuple[Measured, ...],
+        gpu_type: str,
+        hosts: int,
+        global_batch: int | None,
+    ) -> float:
         """Return measured over believed time of a step, for sizes without a measurement."""
-        on_type = [entry for entry in measured if entry.gpu_type == gpu_type] or measured
+        found = self._like(job_type, measured, gpu_type, hosts)
+        if not found:
+            return self.batches(job_type, global_batch)
         ratios = [
-            entry.seconds_per_step / self.seconds_per_step(job_type, entry.gpu_type, entry.gpus)
-            for entry in on_type
+            entry.seconds_per_step
+            / self.seconds_per_step(job_type, entry.gpu_type, entry.gpus, entry.hosts)
+            for entry in found
         ]
         return sum(ratios) / len(ratios)
+
+    def _like(
+        self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, hosts: int
+    ) -> list[Measured]:
+        """Return the measurements that correct a speed on so many hosts: those on these GPUs, or on
+        all if there are none on these.
+
+        A gang corrects no speed on one host that is recorded, for the time that it loses between
+        hosts would count twice. A speed on several hosts is corrected by gangs on as many, or else
+        by other gangs, or else by jobs on one host.
+        """
+        found = [entry for entry in measured if entry.hosts == hosts]
+        if not found and hosts > 1:
+            found = [entry for entry in measured if entry.hosts > 1] or list(measured)
+        elif not found and not self.knows_speed(job_type, gpu_type):
+            found = list(measured)
+        return [entry for entry in found if entry.gpu_type == gpu_type] or found
 
     def overhead(self, job_type: str | None, how: StartKind = StartKind.COLD) -> Overhead:
         """Return the seconds of starts, saves and stops of a job of the type, whose processes start
@@ -372,23 +431,3 @@ def _steps_to_target(
 
 def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
-
-
-def _corrections(
-    measured: tuple[Measured, ...], gpu_type: str, believed: Callable[[str, int], float]
-) -> dict[int, float]:
-    """Return measured over believed time of a step by size, on GPUs of a type.
-
-    Key 0 has the mean, for sizes without a measurement: the mean on these GPUs, or on all GPUs if
-    these have no measurement. ``believed``: seconds of a step by GPU type and size.
-    """
-    by_size = {
-        entry.gpus: entry.seconds_per_step / believed(gpu_type, entry.gpus)
-        for entry in measured
-        if entry.gpu_type == gpu_type
-    }
-    if by_size:
-        by_size[0] = sum(by_size.values()) / len(by_size)
-        return by_size
-    ratios = [e.seconds_per_step / believed(e.gpu_type, e.gpus) for e in measured]
-    return {0: sum(ratios) / len(ratios) if ratios else 1.0}

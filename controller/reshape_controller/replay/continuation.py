@@ -101,13 +101,12 @@ class _Believed(JobTruth):
 
     measured: tuple[Measured, ...] = ()
 
-    def _step_s(self, gpu_type: str, gpus: int) -> float:
-        kind, book = self.spec.job_type, self.book
+    def _step_s(self, gpu_type: str, gpus: int, hosts: int) -> float:
+        kind, book, batch = self.spec.job_type, self.book, self.spec.global_batch
         if self.measured:
-            return book.seconds_of_job(kind, self.measured, gpu_type, gpus)
-        return book.seconds_per_step(kind, gpu_type, gpus) * book.batches(
-            kind, self.spec.global_batch
-        )
+            return book.seconds_of_job(kind, self.measured, gpu_type, gpus, hosts, batch)
+        step_s = book.seconds_per_step(kind, gpu_type, gpus, hosts)
+        return step_s * book.batches(kind, batch)
 
 
 def continue_queue(parts: Sequence[str], change: QueueChange, at_s: float = 0.0) -> Continuation:
@@ -212,7 +211,8 @@ def _adopt(shell: Shell, state: State, works: dict[JobId, _Work]) -> list[ev.Eve
 
 
 def _container(state: State, job: Job, host: HostId, life: Life, now_s: float) -> Container:
-    container = Container(job.id, job.attempt, host, state.hosts[host].gpu_type, life)
+    hosts = job.all_hosts if job.hosts else ()
+    container = Container(job.id, job.attempt, host, state.hosts[host].gpu_type, life, hosts)
     container.epoch, container.generation, container.sequence = (
         state.epoch,
         job.generation,
@@ -221,7 +221,8 @@ def _container(state: State, job: Job, host: HostId, life: Life, now_s: float) -
     container.phase, container.step, container.at_s = Phase.INITIALIZED, life.saved_step, now_s
     if job.stage in _HOLDS and job.gpus:
         container.phase, container.devices = Phase.RUNNING, job.gpus
-        container.step_s = life.truth.step_s(container.gpu_type, len(job.gpus))
+        gpu_type, size = container.gpu_type, len(job.gpus)
+        container.step_s = life.truth.step_s(gpu_type, size, len(job.all_hosts))
     elif job.stage is Stage.STOPPING:
         container.stopped_generation = job.generation
     if job.stage in (Stage.SAVING, Stage.STARTING):

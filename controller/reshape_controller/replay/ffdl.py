@@ -20,7 +20,7 @@ from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 
 GPU, HOST_GPUS = "K80", 4
 STEP_S = 60.0
-"""Seconds of a step, on any number of GPUs: jobs keep their sizes here."""
+"""Seconds of a step, on any number of GPUs and of hosts: jobs keep their sizes here."""
 COSTS = Costs("none", Overhead(0.0, 0.0, 0.0, 0.0, 0.0))
 """Starts and ends take no time: only the queue is measured."""
 LATE_S = 900.0
@@ -148,8 +148,12 @@ def _spec(name: str, shape: Shape, length_s: float) -> JobSpec:
 
 
 def _scene(name: str, jobs: Sequence[WorkJob], cluster: str) -> Scene:
-    counts = sorted({job.spec.optional_gpus[0] for job in jobs})
-    points = tuple(SpeedPoint(GPU, count, STEP_S, "assumed") for count in counts)
+    sizes = {job.spec.optional_gpus[0]: job.spec.workers for job in jobs}
+    points = tuple(
+        SpeedPoint(GPU, size, STEP_S, "assumed", hosts)
+        for size, learners in sorted(sizes.items())
+        for hosts in range(1, learners + 1)
+    )
     known = (Profile("learner", "a learner of any size", speed=points),)
     workload = Workload(name, tuple(jobs), "FfDL")
     return Scene(workload, cluster_of(cluster), COSTS, known, truth_of(known, spread=0.0))

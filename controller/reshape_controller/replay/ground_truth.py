@@ -87,16 +87,17 @@ class JobTruth:
     book: ProfileBook
     device: DeviceTruth | None = None
     accuracy: Accuracy | None = None
-    _step_cache: dict[tuple[str, int], float] = field(default_factory=dict)
+    _step_cache: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
-    def step_s(self, gpu_type: str, gpus: int) -> float:
-        """Return the seconds of a step on ``gpus`` GPUs of a type. Raises ReplayError."""
-        found = self._step_cache.get((gpu_type, gpus))
+    def step_s(self, gpu_type: str, gpus: int, hosts: int = 1) -> float:
+        """Return the seconds of a step on ``gpus`` GPUs of a type, on so many hosts. (A device
+        truth has the same on any number of hosts.) Raises ReplayError."""
+        found = self._step_cache.get((gpu_type, gpus, hosts))
         if found is None:
-            found = self._step_cache[gpu_type, gpus] = self._step_s(gpu_type, gpus)
+            found = self._step_cache[gpu_type, gpus, hosts] = self._step_s(gpu_type, gpus, hosts)
         return found
 
-    def _step_s(self, gpu_type: str, gpus: int) -> float:
+    def _step_s(self, gpu_type: str, gpus: int, hosts: int) -> float:
         spec = self.spec
         if self.device is not None:
             seconds = self.device.step_s(spec.job_type, spec.name, gpus)
@@ -106,7 +107,7 @@ class JobTruth:
                     "devices; add it there"
                 )
             return seconds
-        seconds = self.book.seconds_per_step(spec.job_type, gpu_type, gpus)
+        seconds = self.book.seconds_per_step(spec.job_type, gpu_type, gpus, hosts)
         return seconds * self.book.batches(spec.job_type, spec.global_batch) * self.factor
 
     @property

@@ -206,7 +206,7 @@ class World:
             self._leave(c)
         elif desired.mode is Mode.RUN and c.phase is not Phase.FINISHED:
             c.phase, c.devices = Phase.STARTING, desired.devices
-            c.step_s = c.life.truth.step_s(c.gpu_type, len(c.devices))
+            c.step_s = c.life.truth.step_s(c.gpu_type, len(c.devices), len(c.hosts) or 1)
             c.turn += 1
             start_s = max(self._costs.process_init_s(len(c.devices)), c.step_s)
             start_s += max(0.0, (c.imported_at_s or 0.0) - self.now_s)

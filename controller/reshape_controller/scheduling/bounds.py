@@ -38,7 +38,7 @@ from reshape_controller.scheduling.cluster_index import (
 )
 from reshape_controller.scheduling.donors import Donors, Exclusions
 from reshape_controller.scheduling.forecast import Outlook
-from reshape_controller.scheduling.predictor import Predictor, lent_loss_ms, to_ms
+from reshape_controller.scheduling.predictor import Predictor, hosts_of, lent_loss_ms, to_ms
 from reshape_controller.scheduling.rules import V1, Rules
 
 ROUNDING_MS = 6
@@ -455,5 +455,5 @@ def _largest_within(sizes: tuple[int, ...], gpus: int) -> int:
 def _min_slowdown(predictor: Predictor, job: JobView) -> float:
     """By what part an iteration gets longer at the best of the job's smaller sizes."""
     step_s = predictor.estimate(job).step_s
-    times_s = predictor.step_times_s(job, job.gpu_type)
+    times_s = predictor.step_times_s(job, job.gpu_type, hosts_of(job))
     return (min([times_s[size] for size in job.sizes if size < job.size]) - step_s) / step_s

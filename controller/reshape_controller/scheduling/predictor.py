@@ -12,6 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from reshape_controller.core.job_estimate import NO_ANSWERS, Estimates, JobEstimate, QueuedWork
+from reshape_controller.core.knowledge import at_size
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.profile_book import DEFAULT_WORK_S, Answers, total_steps
@@ -23,6 +24,11 @@ SHARED_ESTIMATES_MAX = 1000
 
 MaxSizes = tuple[tuple[str, int], ...]
 """GPU types, each with the GPUs of its largest host."""
+
+
+def hosts_of(job: JobView) -> int:
+    """Return the number of hosts that a job is on; 1 for a job without a host."""
+    return len(job.shares) or 1
 
 
 def to_ms(seconds: float) -> int:
@@ -115,32 +121,35 @@ class Predictor:
         estimate.remaining_steps = total - job.progress.step
         if job.progress_at_s is not None and job.size > 0:
             estimate.trains, estimate.reported_at_s = True, job.progress_at_s
-            estimate.step_s = self.step_s(job, job.gpu_type, job.size)
+            estimate.step_s = self.step_s(job, job.gpu_type, job.size, hosts_of(job))
             train_s = estimate.remaining_steps * estimate.step_s
             estimate.train_end_s = estimate.reported_at_s + train_s
             estimate.own_end = _has_own_end(job)
 
-    def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
-        """Return the seconds of one iteration on ``size`` GPUs of a type."""
+    def step_s(self, job: JobView, gpu_type: str, size: int, hosts: int = 1) -> float:
+        """Return the seconds of one iteration on ``size`` GPUs of a type, on so many hosts."""
         kind = job.spec.job_type
         if job.measured:
-            return self.book.seconds_of_job(kind, job.measured, gpu_type, size)
-        return self.book.seconds_per_step(kind, gpu_type, size) * self._batches(job)
+            batch = job.spec.global_batch
+            return self.book.seconds_of_job(kind, job.measured, gpu_type, size, hosts, batch)
+        return self.book.seconds_per_step(kind, gpu_type, size, hosts) * self._batches(job)
 
-    def step_times_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
-        """Return the seconds of one iteration by size, for all of the job's optional sizes."""
-        return self._step_times_s(job, self.estimate(job), gpu_type)
+    def step_times_s(self, job: JobView, gpu_type: str, hosts: int = 1) -> dict[int, float]:
+        """Return the same by size, for all of the job's optional sizes."""
+        return self._step_times_s(job, self.estimate(job), gpu_type, hosts)
 
-    def _step_times_s(self, job: JobView, estimate: JobEstimate, gpu_type: str) -> dict[int, float]:
-        by_type = estimate.step_times_s
-        times = by_type.get(gpu_type)
+    def _step_times_s(
+        self, job: JobView, estimate: JobEstimate, gpu_type: str, hosts: int
+    ) -> dict[int, float]:
+        times = estimate.step_times_s.get((gpu_type, hosts))
         if times is None:
-            kind, sizes = job.spec.job_type, job.spec.optional_gpus
-            times = self.book.speeds_of_job(kind, job.measured, gpu_type, sizes)
-            batches = 1.0 if job.measured else self._batches(job)
+            spec, measured = job.spec, job.measured
+            kind, sizes, batch = spec.job_type, spec.optional_gpus, spec.global_batch
+            times = self.book.speeds_of_job(kind, measured, gpu_type, sizes, hosts, batch)
+            batches = 1.0 if measured else self._batches(job)
             if batches != 1.0:
                 times = {size: seconds * batches for size, seconds in times.items()}
-            by_type[gpu_type] = times
+            estimate.step_times_s[gpu_type, hosts] = times
         return times
 
     def remaining_steps(self, job: JobView) -> float:
@@ -164,25 +173,29 @@ class Predictor:
         if not job.loses or job.progress_at_s is None:
             return 0.0
         since_s = max(0.0, self._now_s - job.progress_at_s)
-        done = job.progress.step + since_s / self.step_s(job, job.gpu_type, job.size)
+        done = job.progress.step + since_s / self._present_step_s(job)
         return max(0.0, done - (job.progress.checkpoint_step or 0))
 
-    def train_s(self, job: JobView, gpu_type: str, size: int) -> float:
-        """Return the seconds of training left if the job has ``size`` GPUs of a type from now."""
-        return self.remaining_steps(job) * self.step_s(job, gpu_type, size)
+    def _present_step_s(self, job: JobView) -> float:
+        return self.step_s(job, job.gpu_type, job.size, hosts_of(job))
+
+    def train_s(self, job: JobView, gpu_type: str, size: int, hosts: int = 1) -> float:
+        """Return the seconds of training left if the job has ``size`` GPUs of a type, on so many
+        hosts, from now."""
+        return self.remaining_steps(job) * self.step_s(job, gpu_type, size, hosts)
 
     def incoming(
-        self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0
+        self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0, hosts: int = 1
     ) -> Prediction:
-        """Predict a queued job that starts now, until it has left. ``release_s``: seconds until a
-        running job has released the GPUs."""
+        """Predict a queued job that starts now on so many hosts, until it has left. ``release_s``:
+        seconds until running jobs have released the GPUs."""
         cost = self.estimate(job).cost
         return Prediction(
             (
                 ("job start", 0.0 if job.initialized else cost.job_init_s),
                 ("release", release_s),
                 ("process start", cost.process_init_s),
-                ("training", self.train_s(job, gpu_type, size)),
+                ("training", self.train_s(job, gpu_type, size, hosts)),
                 *_exit_phases(cost),
             )
         )
@@ -199,19 +212,27 @@ class Predictor:
             waits = job.state is JobState.SUBMITTED
             before = (("job start", cost.job_init_s if waits else 0.0),)
             before += (("process start", cost.process_init_s),)
-        training = self.train_s(job, job.gpu_type, job.size)
+        training = self.train_s(job, job.gpu_type, job.size, hosts_of(job))
         return Prediction((*before, ("training", training), *_exit_phases(cost)))
 
     def reshaped(
-        self, job: JobView, gpu_type: str, size: int, *, moves: bool = False
+        self,
+        job: JobView,
+        gpu_type: str,
+        size: int,
+        *,
+        moves: bool = False,
+        hosts: int | None = None,
     ) -> Prediction:
         """Predict a running job that is reshaped to ``size`` GPUs now, until it has left;
-        ``moves``: to another host."""
+        ``moves``: to other hosts; ``hosts``: their number, if it is not that of its present ones.
+        """
         estimate = self.estimate(job)
-        training = self.train_s(job, gpu_type, size)
+        step_s = self.step_s(job, gpu_type, size, hosts or hosts_of(job))
+        training = self.remaining_steps(job) * step_s
         again: tuple[tuple[str, float], ...] = ()
         if job.loses:
-            lost_s = self.lost_steps(job) * self.step_s(job, gpu_type, size)
+            lost_s = self.lost_steps(job) * step_s
             again = (("repeated steps", lost_s),)
         return Prediction(
             (
@@ -222,23 +243,31 @@ class Predictor:
             )
         )
 
-    def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
+    def incoming_s(
+        self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0, hosts: int = 1
+    ) -> float:
         """Return the total of ``incoming``; the training time of a job that does not train is
         cached."""
-        return self._incoming_s(job, self.estimate(job), gpu_type, size, release_s)
+        return self._incoming_s(job, self.estimate(job), gpu_type, size, release_s, hosts)
 
     def _incoming_s(
-        self, job: JobView, estimate: JobEstimate, gpu_type: str, size: int, release_s: float
+        self,
+        job: JobView,
+        estimate: JobEstimate,
+        gpu_type: str,
+        size: int,
+        release_s: float,
+        hosts: int,
     ) -> float:
         cost = estimate.cost
         fixed_s = cost.process_init_s + release_s + estimate.exit_s
         if not job.initialized:
             fixed_s += cost.job_init_s
-        train_s = None if estimate.trains else estimate.train_times_s.get((gpu_type, size))
+        train_s = None if estimate.trains else estimate.train_times_s.get((gpu_type, size, hosts))
         if train_s is None:
-            train_s = self._remaining_steps(estimate) * self.step_s(job, gpu_type, size)
+            train_s = self._remaining_steps(estimate) * self.step_s(job, gpu_type, size, hosts)
             if not estimate.trains:
-                estimate.train_times_s[gpu_type, size] = train_s
+                estimate.train_times_s[gpu_type, size, hosts] = train_s
         return fixed_s + train_s
 
     def end_of(self, job: JobView) -> tuple[int, bool]:
@@ -278,20 +307,20 @@ class Predictor:
         if work is None or estimate.gpu_types != gpu_types:
             size = job.sizes[0]
             durations = tuple(
-                [to_ms(self._incoming_s(job, estimate, name, size, 0.0)) for name in gpu_types]
+                [to_ms(self._incoming_s(job, estimate, name, size, 0.0, 1)) for name in gpu_types]
             )
             work = estimate.queued_work = QueuedWork(size, durations, size * min(durations))
         estimate.gpu_types = gpu_types
         return work
 
     def reshaped_by_size_s(
-        self, job: JobView, gpu_type: str, *, moves: bool = False
+        self, job: JobView, gpu_type: str, *, moves: bool = False, hosts: int | None = None
     ) -> dict[int, float]:
         """Return the total of ``reshaped`` by size, for all sizes that the job may have."""
         estimate = self.estimate(job)
         fixed_s = self._reshape_s(estimate, moves=moves) + estimate.exit_s
         steps = self._steps_after_reshape(job, estimate)
-        step_times_s = self._step_times_s(job, estimate, gpu_type)
+        step_times_s = self._step_times_s(job, estimate, gpu_type, hosts or hosts_of(job))
         return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
 
     def _steps_after_reshape(self, job: JobView, estimate: JobEstimate) -> float:
@@ -303,7 +332,8 @@ class Predictor:
         """Return the times of a running job that gives GPUs. With ``lends`` also the parts of its
         steps that it does not do."""
         estimate = self.estimate(job)
-        times_s, now = self._step_times_s(job, estimate, job.gpu_type), job.size
+        times_s = self._step_times_s(job, estimate, job.gpu_type, hosts_of(job))
+        now = job.size
         reshape_s = self._reshape_s(estimate, moves=False)
         fixed_s, steps = reshape_s + estimate.exit_s, self._steps_after_reshape(job, estimate)
         step_s = times_s.get(now, 0.0)
@@ -324,7 +354,7 @@ class Predictor:
 
     def lost_parts(self, job: JobView) -> dict[int, float]:
         """Return, by smaller size, the part of its steps that a running job does not do there."""
-        times_s = self.step_times_s(job, job.gpu_type)
+        times_s = self.step_times_s(job, job.gpu_type, hosts_of(job))
         step_s = times_s.get(job.size, 0.0)
         return {size: 1.0 - step_s / times_s[size] for size in job.sizes if size < job.size}
 
@@ -352,7 +382,7 @@ class Predictor:
         if best_s is None:
             best_s = inf
             for gpu_type, most in largest:
-                times_s = self._step_times_s(job, estimate, gpu_type)
+                times_s = self._step_times_s(job, estimate, gpu_type, 1)
                 best_s = min([best_s, *(times_s[size] for size in job.sizes if size <= most)])
             if not job.measured:
                 self._best_steps_s[key] = best_s
@@ -413,7 +443,7 @@ def _has_own_end(job: JobView) -> bool:
     length = job.spec.length
     if length is not None and length.unit is LengthUnit.TARGET_ACCURACY and job.curve is None:
         return False
-    return (job.size, job.gpu_type) in [(point.gpus, point.gpu_type) for point in job.measured]
+    return at_size(job.measured, job.gpu_type, job.size, hosts_of(job)) is not None
 
 
 def _exit_phases(cost: Overhead) -> tuple[tuple[str, float], ...]:
