@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from reshape_controller.core.knowledge import Measured
-from reshape_controller.core.model import HostId, Mechanism
+from reshape_controller.core.model import HostId, Mechanism, Share, Spans
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_sidecar.wire import Progress
 from tests.support.clusters import COSTS, FREE, Cluster
@@ -33,10 +33,17 @@ SPEEDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
 STEPS = st.integers(1, 400)
 
 
+GANGS = ((2, (2, 4, 8)), (2, (4, 8)), (3, (3, 6)), (2, (2,)), (4, (4, 8, 16)))
+"""Workers and sizes of jobs that may be on several hosts."""
+
+
 @st.composite
-def clusters(draw: st.DrawFn, queued: int = 5, few_types: bool = False) -> Snapshot:
+def clusters(
+    draw: st.DrawFn, queued: int = 5, few_types: bool = False, spans: bool = False
+) -> Snapshot:
     """One to three hosts of one or two GPU types, partly used, and a queue. With ``few_types``
-    there are one or two job types; else each job has its own."""
+    there are one or two job types; else each job has its own. With ``spans`` some jobs are, or may
+    be, on several hosts."""
     kinds = draw(st.lists(st.sampled_from(["P100", "V100"]), min_size=1, max_size=3))
     totals = draw(st.lists(st.integers(1, 8), min_size=len(kinds), max_size=len(kinds)))
     hosts = {f"h{n}": entry for n, entry in enumerate(zip(kinds, totals, strict=True))}
@@ -51,8 +58,12 @@ def clusters(draw: st.DrawFn, queued: int = 5, few_types: bool = False) -> Snaps
         several = st.sampled_from([(1, 2), (1, 2, 4), (1, 2, 4, 8)])
         for number in range(draw(st.integers(1, 2))):
             known.append({**job(draw, cluster, draw(several)), "kind": f"kind {number}"})
-    for name, (_, total) in hosts.items():
-        left = total
+    idle = {name: total for name, (_, total) in hosts.items()}
+    if spans:
+        for _ in range(draw(st.integers(0, 2))):
+            run_gang(draw, cluster, idle)
+    for name in hosts:
+        left = idle[name]
         while left and draw(st.integers(0, 4)):
             fitting = [s for sizes in SIZES for s in sizes if s <= left]
             size = draw(st.sampled_from(fitting))
@@ -76,9 +87,39 @@ def clusters(draw: st.DrawFn, queued: int = 5, few_types: bool = False) -> Snaps
             more = {**draw(st.sampled_from(known)), "left": draw(STEPS)}
         more["only_host"] = draw(st.sampled_from([None, None, *hosts, "drained"]))
         more["unfit_on"] = draw(unfit_on([*hosts, "drained"]))
+        if spans and draw(st.booleans()):
+            more = gang(draw, cluster)
         more["max_wait_s"] = draw(st.sampled_from([None, None, None, 0.0]))
         cluster.waits(f"new-{cluster.place:02d}", **more)
     return cluster.snapshot()
+
+
+def gang(draw: st.DrawFn, cluster: Cluster) -> dict[str, Any]:
+    """A job that may be on several hosts."""
+    workers, sizes = draw(st.sampled_from(GANGS))
+    span = draw(st.sampled_from([Spans.ANY, Spans.ANY, Spans.IF_NEEDED]))
+    return {**job(draw, cluster, sizes), "workers": workers, "span": span}
+
+
+def run_gang(draw: st.DrawFn, cluster: Cluster, idle: dict[str, int]) -> None:
+    """Add a running job whose workers are on hosts of one GPU type, drawn one by one, if they have
+    room."""
+    more = gang(draw, cluster)
+    size, workers = draw(st.sampled_from(more["sizes"])), more["workers"]
+    kind, each = draw(st.sampled_from(sorted(cluster.hosts.values())))[0], size // workers
+    left, placed = dict(idle), dict[str, int]()
+    for _ in range(workers):
+        room = [n for n in left if cluster.hosts[n][0] == kind and left[n] >= each]
+        if not room:
+            return
+        name = draw(st.sampled_from(room))
+        left[name] -= each
+        placed[name] = placed.get(name, 0) + 1
+    idle.update(left)
+    shares = tuple(Share(HostId(name), count) for name, count in placed.items())
+    on = shares[0].host
+    more["shares"] = shares if len(shares) > 1 else ()
+    cluster.runs(f"gang-{cluster.place:02d}", size, on=on, **more)
 
 
 def measured(sizes: tuple[int, ...], kind: str) -> st.SearchStrategy[tuple[Measured, ...]]:

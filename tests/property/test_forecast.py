@@ -128,7 +128,11 @@ def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
         assert all(target.job != queue[0].id for target in plan.targets)
 
 
-@given(snapshot=clusters(queued=8), rules=RULES, head_max=HEAD_MAX)
+@given(
+    snapshot=st.one_of(clusters(queued=8), clusters(queued=8, spans=True)),
+    rules=RULES,
+    head_max=HEAD_MAX,
+)
 @settings(max_examples=examples(400), deadline=None)
 def test_the_forecast_evaluates_every_option_as_the_definition_does(
     snapshot: Snapshot, rules: Rules, head_max: int
@@ -137,9 +141,9 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
     forecast = Forecast(snapshot, Predictor(snapshot), rules, head_max)
     hosts = list(snapshot.hosts)
     for newcomer in snapshot.queued:
-        if all(host.usable < min(newcomer.sizes) for host in hosts):
-            continue
         reference = Reference(snapshot, newcomer.id, head_max, rules)
+        if not reference.fits(newcomer):
+            continue
         outlook = forecast.outlook(newcomer)
         assert outlook.without_change() == reference.evaluate(())
         donors = legal_moves.donors(snapshot)
@@ -202,7 +206,9 @@ def evaluate_pruned(options: EvaluatedOptions) -> EvaluatedOptions:
 
 
 @given(
-    snapshot=st.one_of(clusters(queued=8), clusters(queued=4, few_types=True)),
+    snapshot=st.one_of(
+        clusters(queued=8), clusters(queued=4, few_types=True), clusters(queued=8, spans=True)
+    ),
     least=st.sampled_from([1, 100, 5000]),
     rules=RULES,
     head_max=HEAD_MAX,
@@ -220,7 +226,7 @@ def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
     hosts = list(snapshot.hosts)
     bounds = DonorBounds(Donors(forecast, [], min_saving_ms))
     for newcomer in snapshot.queued:
-        if all(host.usable < min(newcomer.sizes) for host in hosts):
+        if not Reference(snapshot).fits(newcomer):
             continue
         outlook = forecast.outlook(newcomer)
         idle = list(candidates.idle_starts(forecast, newcomer, hosts))
@@ -236,7 +242,9 @@ def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
 
 
 @given(
-    snapshot=st.one_of(clusters(queued=0), clusters(queued=0, few_types=True)),
+    snapshot=st.one_of(
+        clusters(queued=0), clusters(queued=0, few_types=True), clusters(queued=0, spans=True)
+    ),
     least=st.sampled_from([1, 100, 5000]),
     rules=RULES,
 )

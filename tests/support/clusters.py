@@ -7,6 +7,7 @@ from nothing and slowly; tests compare the forecast with it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from reshape_controller.core.model import (
     Length,
     LengthUnit,
     Mechanism,
+    Spans,
 )
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.profile_book import ProfileBook
@@ -34,6 +36,8 @@ COSTS = Overhead(10.0, 20.0, 2.0, 3.0, 5.0)
 beside its training, a reshape in place costs 25 and one by restart 40, and a job's end takes 10."""
 LINEAR = {1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0}
 FLAT = {1: 4.0, 2: 4.0, 4: 4.0, 8: 4.0}
+HOST_S = 0.25
+"""What each further host adds to a step of a job that may be on several."""
 PAPER = {1: 2.04, 2: 1.2, 4: 0.85}
 """1.7 times the speed on two GPUs, 2.4 times on four."""
 
@@ -75,10 +79,13 @@ class Cluster:
         left: int | None = 1000,
         max_wait_s: float | None = None,
         kind: str | None = None,
+        workers: int = 1,
+        span: Spans = Spans.NEVER,
         **more: Any,
     ) -> JobView:
         """Make a view. ``speed``: seconds per step by size (``speeds``: by GPU type); ``left``:
-        steps; ``kind``: the job type, else one of its own; ``more``: any field of the view."""
+        steps; ``kind``: the job type, else one of its own; ``more``: any field of the view. On
+        several hosts a step takes ``HOST_S`` longer for each further one."""
         self.place += 1
         kind = kind or f"type of {name}"
         by_type = speeds or {gpu_type: speed for gpu_type, _ in self.hosts.values()}
@@ -88,6 +95,11 @@ class Cluster:
             for gpu_type, curve in by_type.items()
             for gpus, seconds in curve.items()
         )
+        points += tuple(
+            SpeedPoint(point.gpu_type, point.gpus, point.seconds_per_step + HOST_S, hosts=2)
+            for point in points
+            if workers > 1 and point.gpus > 1
+        )
         self.book = self.book.with_profile(Profile(kind, speed=points, overhead=self.overhead))
         spec = JobSpec(
             name,
@@ -96,6 +108,8 @@ class Cluster:
             Length(LengthUnit.STEPS, float(left)) if left is not None else None,
             job_type=kind,
             max_wait_s=max_wait_s,
+            workers=workers,
+            span=span,
         )
         fields: dict[str, Any] = {
             "state": JobState.RUNNING if size else JobState.SUBMITTED,
@@ -125,8 +139,8 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         used = dict.fromkeys(self.hosts, 0)
         for job in self.running:
-            assert job.host is not None
-            used[job.host] += job.size
+            for host, gpus in gpus_by_host(job).items():
+                used[host] += gpus
         return Snapshot(
             self.now_s,
             self.mechanism,
@@ -139,6 +153,13 @@ class Cluster:
             self.book,
             self.seed,
         )
+
+
+def gpus_by_host(job: JobView) -> dict[HostId, int]:
+    """Return the GPUs of a running job on each of its hosts."""
+    assert job.host is not None
+    each = job.size // job.spec.workers
+    return {share.host: share.workers * each for share in job.shares} or {job.host: job.size}
 
 
 def sizes_by_job(targets: Sequence[Target]) -> dict[str, int]:
@@ -173,16 +194,35 @@ class Reference:
         self.snapshot = snapshot
         self.predictor = Predictor(snapshot)
         self.newcomer = newcomer
-        queue = [job for job in snapshot.queued if self._fits(job)]
+        queue = [job for job in snapshot.queued if self.fits(job)]
         self.head, self.tail = queue[:head_max], queue[head_max:]
         own = [job for job in self.tail if job.id == newcomer]
         if own:
             self.tail = [self.head[-1], *(job for job in self.tail if job.id != newcomer)]
             self.head = self.head[:-1] + own
 
-    def _fits(self, job: JobView) -> bool:
+    def fits(self, job: JobView) -> bool:
+        """Return whether usable hosts could hold the job at its smallest size."""
         usable = job.only_host is None or any(h.id == job.only_host for h in self.snapshot.hosts)
-        return usable and any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
+        alone = any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
+        return usable and (alone or any(self._fewest(job, kind) for kind in self._kinds))
+
+    @property
+    def _kinds(self) -> list[str]:
+        return sorted({host.gpu_type for host in self.snapshot.hosts})
+
+    def _fewest(self, job: JobView, kind: str) -> int:
+        """The fewest hosts of a GPU type, by trying all sets of them, that hold the workers of a
+        job which may be on several; 0 if it may not, or if they do not."""
+        spec, hosts = job.spec, self.snapshot.hosts
+        if spec.span is Spans.NEVER or spec.workers < 2 or job.only_host is not None:
+            return 0
+        each = min(job.sizes) // spec.workers
+        slots = [host.usable // each for host in hosts if host.gpu_type == kind]
+        for count in range(1, len(slots) + 1):
+            if any(sum(some) >= spec.workers for some in itertools.combinations(slots, count)):
+                return count
+        return 0
 
     def evaluate(self, targets: Sequence[Target]) -> tuple[int, int]:
         """Return makespan and sum of completion times if ``targets`` are done, in the order of the
@@ -211,8 +251,10 @@ class Reference:
                 if moves and job.host in free:
                     free[job.host] += [round(self.predictor.release_s(job) * 1000)] * job.size
             ends.append(end)
-            if host in free:
-                free[host] += [end] * size
+            parts = gpus_by_host(job) if target is None else {host: size}
+            for part, gpus in parts.items():
+                if part in free:
+                    free[part] += [end] * gpus
         start = wanted.get(self.newcomer) if self.newcomer is not None else None
         if start is not None:
             ends.append(newcomer_end)
@@ -281,14 +323,54 @@ class Reference:
             end = times[size - 1] + round(takes_s * 1000)
             if best is None or (end, host.gpu_type, number) < best[:3]:
                 best = (end, host.gpu_type, number, host.id)
+        gang_end = self._schedule_gang(job, free, None if best is None else best[0])
+        if gang_end is not None:
+            return gang_end
         assert best is not None
         times = sorted(free[best[3]])
         free[best[3]] = times[size:] + [best[0]] * size
         return best[0]
 
+    def _schedule_gang(
+        self, job: JobView, free: dict[HostId, list[int]], before: int | None
+    ) -> int | None:
+        """Give each worker the slot that is free first, on the GPU type where the job ends first;
+        None if it may not be on several hosts, or ends no sooner there than ``before``."""
+        best: tuple[int, list[tuple[int, int, HostId]]] | None = None
+        each = min(job.sizes) // job.spec.workers
+        for kind in self._kinds if job.spec.span is not Spans.NEVER else ():
+            slots = []
+            for number, host in enumerate(self.snapshot.hosts):
+                if host.gpu_type == kind:
+                    times = sorted(free[host.id])
+                    slots += [(time, number, host.id) for time in times[each - 1 :: each]]
+            slots = sorted(slots)[: job.spec.workers]
+            if not self._fewest(job, kind) or len(slots) < job.spec.workers:
+                continue
+            end = slots[-1][0] + self._gang_takes(job, kind)
+            if (before is None or end < before) and (best is None or end < best[0]):
+                best = end, slots
+        if best is None:
+            return None
+        for _, _, taken in best[1]:
+            free[taken] = sorted(free[taken])[each:]
+        for _, _, taken in best[1]:
+            free[taken] = free[taken] + [best[0]] * each
+        return best[0]
+
+    def _gang_takes(self, job: JobView, kind: str) -> int:
+        hosts = max(2, self._fewest(job, kind))
+        takes = self.predictor.incoming(job, kind, min(job.sizes), hosts=hosts)
+        return round(takes.total_s * 1000)
+
     def _area(self, job: JobView) -> int:
-        size = min(job.sizes)
-        return size * min(
-            round(self.predictor.incoming(job, host.gpu_type, size).total_s * 1000)
-            for host in self.snapshot.hosts
-        )
+        size, takes = min(job.sizes), []
+        for kind in self._kinds:
+            hosts = [host for host in self.snapshot.hosts if host.gpu_type == kind]
+            spans = self._fewest(job, kind) > 0
+            if spans:
+                takes.append(self._gang_takes(job, kind))
+            if not spans or any(host.usable >= size for host in hosts):
+                alone = self.predictor.incoming(job, kind, size)
+                takes.append(round(alone.total_s * 1000))
+        return size * min(takes)

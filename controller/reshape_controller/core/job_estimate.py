@@ -19,9 +19,22 @@ NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
 NO_ANSWERS = Answers()
 """The answers of an estimate that the predictor has not filled yet: those of no type."""
 
-Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
+Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...], int]
 """All that the prediction of a job that has not begun depends on: its type, length and batch, its
-optional numbers of GPUs, and those of them that are not excluded."""
+optional numbers of GPUs, those of them that are not excluded, and of a job that may be on several
+hosts its workers (1 of any other)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangWork:
+    """A queued job on several hosts as the list schedule counts it."""
+
+    workers: int
+    each: int
+    """GPUs of each worker, which are on one host."""
+    durations_ms: tuple[int, ...]
+    """Milliseconds from its start until it has left, on as few hosts as hold it (two at least), by
+    the number of the GPU type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +45,19 @@ class QueuedWork:
     size: int
     """GPUs that the job needs."""
     durations_ms: tuple[int, ...]
-    """Milliseconds from its start until it has left, by the number of the GPU type."""
+    """Milliseconds from its start until it has left, by the number of the GPU type: on one host,
+    or on several where no host of the type is large enough."""
     area_ms: int
     """GPU milliseconds that it takes on the fastest GPU type."""
+    gang: GangWork | None = None
+    """The job on several hosts, if it may be on several."""
+
+    @property
+    def shortest_ms(self) -> tuple[int, ...]:
+        """Milliseconds as in ``durations_ms``, on one host or on several."""
+        if self.gang is None:
+            return self.durations_ms
+        return tuple(map(min, self.durations_ms, self.gang.durations_ms))
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +101,11 @@ class JobEstimate:
     """The job as the list schedule counts it on ``gpu_types``; None until it is computed."""
     gpu_types: tuple[str, ...] = ()
     """The GPU types to which ``queued_work`` refers."""
+    gang_work: QueuedWork | None = None
+    """The same of a job that may be on several hosts of ``gang_room``; None until it is computed.
+    """
+    gang_room: object = None
+    """The room to which ``gang_work`` refers."""
     min_step_s: dict[tuple[int, tuple[tuple[str, int], ...]], float] = field(default_factory=dict)
     """Shortest iteration (seconds) that the job could have, by the smallest size, and the largest
     one on each GPU type, that it could get."""
@@ -87,6 +115,8 @@ class JobEstimate:
     best_among: tuple[tuple[str, int], ...] | None = None
     """The GPU types, each with the GPUs of its largest host, to which ``best_step_s`` refers; None
     until it is computed."""
+    best_room: object = None
+    """The room to which it refers, of a job that may be on several hosts."""
 
     def reset(
         self, book: ProfileBook, answers: Answers, job_type: str | None, start: StartKind
@@ -111,7 +141,7 @@ class JobEstimate:
         in_place_s = self.in_place_s if cost is cold else _exit_and_reshape_s(cold)[1]
         self.restart_s = in_place_s + cold.job_stop_s + cold.job_init_s
         self.cold_init_s = cold.process_init_s
-        self.queued_work = None
+        self.queued_work = self.gang_work = None
 
 
 @dataclass(slots=True, eq=False)

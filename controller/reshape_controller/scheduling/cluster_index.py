@@ -79,6 +79,8 @@ class RunningEntry:
     """The number of its host; -1 if the host cannot be used."""
     type_number: int
     """The number of its GPU type; without a usable host, the number after the last type."""
+    gpus: int
+    """Its GPUs on usable hosts."""
     end_ms: int
     """When it will have left: Unix milliseconds if ``is_absolute``, else milliseconds from now."""
     is_absolute: bool
@@ -213,11 +215,15 @@ class RunningIndex:
         numbering, estimate = self._numbering, predictor.estimate(job)
         end, is_absolute = predictor.end_of(job)
         host = numbering.numbers.get(job.host, -1) if job.host is not None else -1
-        type_number = numbering.type_of[host] if host >= 0 else len(numbering.types)
+        parts = self._parts(job) if job.shares else None
+        on_usable = next(iter(parts), -1) if parts is not None else host
+        type_number = numbering.type_of[on_usable] if on_usable >= 0 else len(numbering.types)
+        gpus = sum(parts.values()) if parts is not None else job.size if host >= 0 else 0
         entry = RunningEntry(
             job,
             host,
             type_number,
+            gpus,
             end,
             is_absolute,
             estimate.train_end_s,
@@ -227,12 +233,12 @@ class RunningIndex:
         )
         self.by_job[job.id] = entry
         self._type_entry(job, estimate).jobs[job.id] = entry
-        if job.shares:
-            entry.parts = self._parts(job)
+        if parts is not None:
+            entry.parts = parts
             self.gangs[job.id] = entry
-            for part, gpus in entry.parts.items():
+            for part, count in parts.items():
                 self.on_host[part][job.id] = entry
-                self.gpus_on_host[part] += gpus
+                self.gpus_on_host[part] += count
         elif host >= 0:
             self.on_host[host][job.id] = entry
             self.gpus_on_host[host] += job.size
@@ -245,12 +251,12 @@ class RunningIndex:
             return
         insort(self.ends, (end, job.id))
         self.ends_sum_ms += end
-        if host >= 0:
+        if gpus:
             gpu_ends = self.gpu_ends[type_number]
             at = bisect_left(gpu_ends, end)
-            gpu_ends[at:at] = [end] * job.size
-            self.gpu_count += job.size
-            self.gpu_ends_sum_ms += job.size * end
+            gpu_ends[at:at] = [end] * gpus
+            self.gpu_count += gpus
+            self.gpu_ends_sum_ms += gpus * end
 
     def drop(self, job_id: JobId) -> None:
         """Remove a job, if it is there."""
@@ -261,9 +267,9 @@ class RunningIndex:
         del self._types[job.spec.job_type].jobs[job_id]
         if entry.parts is not None:
             del self.gangs[job_id]
-            for part, gpus in entry.parts.items():
+            for part, count in entry.parts.items():
                 del self.on_host[part][job_id]
-                self.gpus_on_host[part] -= gpus
+                self.gpus_on_host[part] -= count
         elif entry.host_number >= 0:
             del self.on_host[entry.host_number][job_id]
             self.gpus_on_host[entry.host_number] -= job.size
@@ -277,15 +283,15 @@ class RunningIndex:
         if not entry.is_absolute:
             del self.relative[job_id]
             return
-        end = entry.end_ms
+        end, gpus = entry.end_ms, entry.gpus
         del self.ends[bisect_left(self.ends, (end, job_id))]
         self.ends_sum_ms -= end
-        if entry.host_number >= 0:
+        if gpus:
             gpu_ends = self.gpu_ends[entry.type_number]
             at = bisect_left(gpu_ends, end)
-            del gpu_ends[at : at + job.size]
-            self.gpu_count -= job.size
-            self.gpu_ends_sum_ms -= job.size * end
+            del gpu_ends[at : at + gpus]
+            self.gpu_count -= gpus
+            self.gpu_ends_sum_ms -= gpus * end
 
     def _parts(self, job: JobView) -> dict[int, int]:
         """Return the GPUs of a gang on each of its usable hosts, by the host's number."""

@@ -21,6 +21,7 @@ from reshape_controller.core.job_estimate import QueuedWork
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.scheduling.cluster_index import ClusterIndex
+from reshape_controller.scheduling.gang_room import GangRoom, may_span
 from reshape_controller.scheduling.list_schedule import (
     FreeTimes,
     HostChange,
@@ -114,8 +115,8 @@ class Forecast:
         for entry in running_index.relative.values():
             end = entry.end_ms
             ends_sum += end
-            if entry.host_number >= 0:
-                free_sum += end * entry.job.size
+            if entry.gpus:
+                free_sum += end * entry.gpus
             if end > threshold:
                 threshold = self._add_latest(end, entry.job.id)
         self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
@@ -150,7 +151,7 @@ class Forecast:
             if len(head) >= head_max:
                 tail_area_ms = self._queue_area_ms
                 break
-            work = predictor.queued_work(job, types)
+            work = predictor.queued_work(job, types, self._room_of(job))
             head.append(work)
             self.head_ids.append(job.id)
         if tail_area_ms:
@@ -164,17 +165,30 @@ class Forecast:
         area_ms = 0
         for (estimate, _), entry in self.queue_index.classes.items():
             if self._can_ever_start(entry.job):
-                work = self.predictor.work_of(estimate, entry.job, self.types)
+                room = self._room_of(entry.job)
+                work = self.predictor.work_of(estimate, entry.job, self.types, room)
                 area_ms += entry.count * work.area_ms
         return area_ms
 
     def _can_ever_start(self, job: JobView) -> bool:
-        """Whether a usable host can hold the job at all; if its files can be reached from one host
-        only, whether that host is usable."""
+        """Whether a usable host can hold the job at all, or several if it may be on several; if its
+        files can be reached from one host only, whether that host is usable."""
         sizes = job.sizes
-        if not sizes or sizes[0] > self.free.most:
+        if not sizes:
             return False
+        if sizes[0] > self.free.most:
+            room = self._room_of(job)
+            return room is not None and room.holds(job, sizes[0])
         return job.only_host is None or job.only_host in self.numbers
+
+    @cached_property
+    def room(self) -> GangRoom:
+        """The room of the usable hosts for jobs that may be on several."""
+        return GangRoom.of(self.snapshot.hosts)
+
+    def _room_of(self, job: JobView) -> GangRoom | None:
+        """The same for a queued job that may be on several hosts; None for another."""
+        return self.room if may_span(job) else None
 
     def latest_end_without(self, changed: tuple[JobId, ...]) -> int:
         """Return the latest end of the running jobs that are not ``changed``; 0 without any."""
@@ -195,7 +209,7 @@ class Forecast:
             at = self.head_ids.index(newcomer.id)
         if newcomer is None or at is not None or not self._can_ever_start(newcomer):
             return Outlook(self, self.head, self.tail_area_ms, at)
-        work = self.predictor.queued_work(newcomer, self.types)
+        work = self.predictor.queued_work(newcomer, self.types, self._room_of(newcomer))
         head = [*self.head[:-1], work]
         tail_area_ms = self.tail_area_ms - work.area_ms + self.head[-1].area_ms
         return Outlook(self, head, tail_area_ms, len(head) - 1)
@@ -250,7 +264,7 @@ class Outlook:
     @cached_property
     def _schedule_bound(self) -> Schedule:
         """A lower bound on every schedule of the others: no job waits, and no GPU has a gap."""
-        durations_ms = sum(min(job.durations_ms) for job in self.others)
+        durations_ms = sum(min(job.shortest_ms) for job in self.others)
         area_ms = sum(job.area_ms for job in self.others)
         return Schedule(sum_ms=durations_ms, busy_ms=area_ms, is_bound=bool(self.others))
 

@@ -1,5 +1,8 @@
 """Greedy list scheduling of queued jobs, at their smallest size and in the order of the queue.
 
+A job that may be on several hosts counts against the whole worker slots of a GPU type: each of its
+workers takes the slot that is free first, wherever it is.
+
 ``FreeTimes`` says when each usable GPU becomes free. ``Scheduler`` places each job where it ends
 first and returns a ``Schedule``; ``QueueReach`` says up to which free times GPUs were of use to its
 jobs. Times are whole milliseconds from now unless a docstring says otherwise. How long a job takes
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 
-from reshape_controller.core.job_estimate import QueuedWork
+from reshape_controller.core.job_estimate import GangWork, QueuedWork
 from reshape_controller.core.plan import HostView
 from reshape_controller.scheduling.cluster_index import HostNumbering, RunningIndex
 
@@ -43,6 +46,7 @@ class FreeTimes:
         self._idle = [0] * len(hosts)
         self._idle_of_type = [0] * len(numbering.types)
         self._of_host: dict[int, list[int]] = {}
+        self._slots: dict[tuple[int, int], list[int]] = {}
         self._first: list[list[int]] = []
         """The result of ``first_free_times`` for ``_first_count`` GPUs."""
         self._first_count = -1
@@ -74,6 +78,18 @@ class FreeTimes:
             self._of_host[host] = times
         return times
 
+    def worker_slots(self, type_number: int, each: int) -> list[int]:
+        """Return when each group of ``each`` GPUs of a host is free, over all hosts of a GPU type,
+        ascending: ``time * hosts + host``."""
+        slots = self._slots.get((type_number, each))
+        if slots is None:
+            slots, type_of, hosts = [], self.numbering.type_of, len(self.counts)
+            for host in [n for n in range(hosts) if type_of[n] == type_number]:
+                slots += [time * hosts + host for time in self.of_host(host)[each - 1 :: each]]
+            slots.sort()
+            self._slots[type_number, each] = slots
+        return slots
+
     def with_changes(self, changes: tuple[HostChange, ...]) -> dict[int, list[int]]:
         """Return the free times of the hosts that ``changes`` name, with the changes."""
         changed: dict[int, list[int]] = {}
@@ -99,8 +115,8 @@ class FreeTimes:
             for type_number, gpu_ends in enumerate(running_index.gpu_ends)
         ]
         for entry in running_index.relative.values():
-            if entry.host_number >= 0:
-                by_type[entry.type_number] += [now_ms + entry.end_ms] * entry.job.size
+            if entry.gpus:
+                by_type[entry.type_number] += [now_ms + entry.end_ms] * entry.gpus
         for times in by_type:
             times.sort()
             del times[count:]
@@ -138,22 +154,25 @@ class QueueReach:
         """The limit for each GPU type; -1: no job could use any."""
         jobs, ends_ms = schedule.jobs, schedule.ends_ms
         for number in range(type_count):
-            starts = [
-                end - job.durations_ms[number] for job, end in zip(jobs, ends_ms, strict=True)
-            ]
+            starts = [end - job.shortest_ms[number] for job, end in zip(jobs, ends_ms, strict=True)]
             self.limits_ms.append(max([-1, *starts]))
 
     @cached_property
     def limits_by_size_ms(self) -> list[dict[int, int]]:
-        """The limit for each GPU type and each size of a job."""
+        """The limit for each GPU type and each size of a job; of a job on several hosts, for the
+        GPUs of a worker."""
         by_type: list[dict[int, int]] = [{} for _ in range(self._type_count)]
         ends_ms = self._schedule.ends_ms
         for index, job in enumerate(self._schedule.jobs):
-            for type_number in range(self._type_count) if ends_ms[index] >= 0 else ():
-                start = ends_ms[index] - job.durations_ms[type_number]
-                limits = by_type[type_number]
-                if start > limits.get(job.size, start - 1):
-                    limits[job.size] = start
+            wants = [(job.size, job.durations_ms)]
+            if job.gang is not None:
+                wants.append((job.gang.each, job.gang.durations_ms))
+            for size, durations_ms in wants if ends_ms[index] >= 0 else ():
+                for type_number in range(self._type_count):
+                    start = ends_ms[index] - durations_ms[type_number]
+                    limits = by_type[type_number]
+                    if start > limits.get(size, start - 1):
+                        limits[size] = start
         return by_type
 
 
@@ -213,22 +232,55 @@ class Scheduler:
                             end, chosen = start, host
                         break
                     heappop(heap)  # an old entry: the host's free times have changed since
+            gpus_of = {chosen: size} if chosen >= 0 else {}
+            if job.gang is not None:
+                end, gpus_of = self._placed_gang(job.gang, free, end, gpus_of)
             ends.append(end)
-            if chosen < 0:
+            if not gpus_of:
                 continue
-            used[chosen] = None
-            if chosen not in free:
-                free[chosen] = free_times.of_host(chosen).copy()
-            times = free[chosen]
-            busy += size * end - sum(times[:size])
-            del times[:size]
-            at = bisect_right(times, end)
-            times[at:at] = [end] * size
-            self._push(heaps, chosen, times)
+            for host, count in gpus_of.items():
+                used[host] = None
+                if host not in free:
+                    free[host] = free_times.of_host(host).copy()
+                times = free[host]
+                busy += count * end - sum(times[:count])
+                del times[:count]
+                at = bisect_right(times, end)
+                times[at:at] = [end] * count
+                self._push(heaps, host, times)
             total += end
             if end > last:
                 last = end
         return Schedule(jobs, ends, total, last, busy, frozenset(used).difference(changed))
+
+    def _placed_gang(
+        self, gang: GangWork, free: dict[int, list[int]], end: int, gpus_of: dict[int, int]
+    ) -> tuple[int, dict[int, int]]:
+        """Return when a gang ends on several hosts, and its GPUs by host; or what is given, if it
+        does not end before ``end`` there. Without ``gpus_of`` it ends nowhere else.
+
+        ``free``: the free times of hosts that are no longer as at first.
+        """
+        hosts, type_of = len(self._free_times.counts), self._free_times.numbering.type_of
+        for type_number, duration in enumerate(gang.durations_ms):
+            slots: list[int] = []
+            for slot in self._free_times.worker_slots(type_number, gang.each):
+                if len(slots) == gang.workers:
+                    break
+                if slot % hosts not in free:
+                    slots.append(slot)
+            for host in [host for host in free if type_of[host] == type_number]:
+                times = free[host][gang.each - 1 :: gang.each]
+                slots += [time * hosts + host for time in times]
+            slots = sorted(slots)[: gang.workers]
+            if len(slots) < gang.workers:
+                continue
+            end_here = slots[-1] // hosts + duration
+            if not gpus_of or end_here < end:
+                end, gpus_of = end_here, {}
+                for slot in slots:
+                    gpus_of[slot % hosts] = gpus_of.get(slot % hosts, 0) + gang.each
+        return end, gpus_of
 
     def _run_single_gpu(self, jobs: list[QueuedWork], changes: tuple[HostChange, ...]) -> Schedule:
         """``run`` for jobs of one GPU each. The host does not matter then: of each GPU type the

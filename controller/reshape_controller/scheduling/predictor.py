@@ -7,15 +7,21 @@ total. Everything comes from the snapshot. Figures that do not change with time 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
-from reshape_controller.core.job_estimate import NO_ANSWERS, Estimates, JobEstimate, QueuedWork
+from reshape_controller.core.job_estimate import (
+    NO_ANSWERS,
+    Estimates,
+    GangWork,
+    JobEstimate,
+    QueuedWork,
+)
 from reshape_controller.core.knowledge import at_size
-from reshape_controller.core.model import JobState, LengthUnit, Mechanism
+from reshape_controller.core.model import JobState, LengthUnit, Mechanism, Spans
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.profile_book import DEFAULT_WORK_S, Answers, total_steps
+from reshape_controller.scheduling.gang_room import GangRoom
+from reshape_controller.scheduling.prediction import DonorTimes, Prediction
 from reshape_profiles.schema import Overhead
 
 SHARED_ESTIMATES_MAX = 1000
@@ -34,31 +40,6 @@ def hosts_of(job: JobView) -> int:
 def to_ms(seconds: float) -> int:
     """Round to whole milliseconds, halves to even."""
     return round(seconds * 1000.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The phases that a job goes through until it has left."""
-
-    phases: tuple[tuple[str, float], ...]
-    """Each phase's name and seconds, in the order in which they come."""
-
-    @property
-    def total_s(self) -> float:
-        """The sum of all phases, in seconds."""
-        return sum(seconds for _, seconds in self.phases)
-
-
-class DonorTimes(NamedTuple):
-    """The times of a running job that gives GPUs."""
-
-    smaller: list[tuple[int, float, float]]
-    """A smaller size, the seconds until the job has left if it is reshaped to it now, and the part
-    of its steps that it does not do there."""
-    release_s: float
-    """Seconds from the request until its GPUs are free."""
-    reshape_s: float
-    """Seconds without training in a reshape."""
 
 
 class Predictor:
@@ -103,7 +84,9 @@ class Predictor:
         if job.size or job.initialized or job.host is not None or _has_own_progress(job):
             return JobEstimate(self.book, NO_ANSWERS)
         spec, shared = job.spec, self._shared
-        key = (spec.job_type, spec.length, spec.global_batch, spec.optional_gpus, job.sizes)
+        workers = 1 if spec.span is Spans.NEVER else spec.workers
+        length, batch = spec.length, spec.global_batch
+        key = (spec.job_type, length, batch, spec.optional_gpus, job.sizes, workers)
         estimate = shared.get(key)
         if estimate is None:
             if len(shared) >= SHARED_ESTIMATES_MAX:
@@ -287,20 +270,29 @@ class Predictor:
             return to_ms(estimate.train_end_s + after_s), True
         return to_ms(after_s), False
 
-    def queued_work(self, job: JobView, gpu_types: tuple[str, ...]) -> QueuedWork:
-        """Return a queued job as the list schedule counts it. The job has at least one size."""
+    def queued_work(
+        self, job: JobView, gpu_types: tuple[str, ...], room: GangRoom | None = None
+    ) -> QueuedWork:
+        """Return a queued job as the list schedule counts it. The job has at least one size.
+        ``room``: of a job that may be on several hosts, the usable ones."""
         estimate = self._by_job.get(job.id)
         if estimate is None or estimate.book is not self.book:
             estimate = self.estimate(job)
-        return self.work_of(estimate, job, gpu_types)
+        return self.work_of(estimate, job, gpu_types, room)
 
     def work_of(
-        self, estimate: JobEstimate, job: JobView, gpu_types: tuple[str, ...]
+        self,
+        estimate: JobEstimate,
+        job: JobView,
+        gpu_types: tuple[str, ...],
+        room: GangRoom | None = None,
     ) -> QueuedWork:
         """Return the same for a job that has this estimate, or had it while it was queued: the
         job's own may be another one by now."""
         if estimate.book is not self.book:
             self._revalidate(job, estimate)
+        if room is not None:
+            return self._gang_work(estimate, job, gpu_types, room)
         work = estimate.queued_work
         if work is not None and estimate.gpu_types is gpu_types:
             return work
@@ -311,6 +303,27 @@ class Predictor:
             )
             work = estimate.queued_work = QueuedWork(size, durations, size * min(durations))
         estimate.gpu_types = gpu_types
+        return work
+
+    def _gang_work(
+        self, estimate: JobEstimate, job: JobView, gpu_types: tuple[str, ...], room: GangRoom
+    ) -> QueuedWork:
+        work = estimate.gang_work
+        if work is not None and estimate.gang_room == room:
+            return work
+        size, workers = job.sizes[0], job.spec.workers
+        each = size // workers
+        alone: list[int] = []
+        apart: list[int] = []
+        for number, name in enumerate(gpu_types):
+            hosts = room.fewest_hosts(number, workers, each)
+            on_several = max(2, hosts) if hosts else 1
+            apart.append(to_ms(self._incoming_s(job, estimate, name, size, 0.0, on_several)))
+            on_one = 1 if size <= room.gpus[number][0] else on_several
+            alone.append(to_ms(self._incoming_s(job, estimate, name, size, 0.0, on_one)))
+        gang = GangWork(workers, each, tuple(apart))
+        work = QueuedWork(size, tuple(alone), size * min(*alone, *apart), gang)
+        estimate.gang_work, estimate.gang_room = work, room
         return work
 
     def reshaped_by_size_s(
@@ -358,16 +371,20 @@ class Predictor:
         step_s = times_s.get(job.size, 0.0)
         return {size: 1.0 - step_s / times_s[size] for size in job.sizes if size < job.size}
 
-    def best_s(self, job: JobView, largest: MaxSizes) -> float:
+    def best_s(self, job: JobView, largest: MaxSizes, room: GangRoom | None = None) -> float:
         """Return the seconds that a queued job needs alone, at the size and on the GPU type that
         suit it best; infinite if no host can hold it. ``largest``: the GPUs of the largest host of
-        each type."""
+        each type; ``room``: of a job that may be on several hosts, the usable ones."""
         estimate = self._by_job.get(job.id)
         if estimate is None or estimate.book is not self.book:
             estimate = self.estimate(job)
-        if estimate.best_among is not largest and estimate.best_among != largest:
-            estimate.best_among = largest
+        is_same = estimate.best_among is largest or estimate.best_among == largest
+        if not is_same or estimate.best_room != room:
+            estimate.best_among, estimate.best_room = largest, room
             estimate.best_step_s = self._best_step_s(job, estimate, largest)
+            if room is not None:
+                apart_s = self._best_gang_step_s(job, estimate, room)
+                estimate.best_step_s = min(estimate.best_step_s, apart_s)
         cost = estimate.cost
         fixed_s = cost.process_init_s + estimate.exit_s
         if not job.initialized:
@@ -387,6 +404,18 @@ class Predictor:
             if not job.measured:
                 self._best_steps_s[key] = best_s
         return best_s
+
+    def _best_gang_step_s(self, job: JobView, estimate: JobEstimate, room: GangRoom) -> float:
+        """Seconds of the shortest iteration at a size for which no host of the type is large
+        enough, on the fewest hosts."""
+        workers, found = job.spec.workers, [inf]
+        for number, gpu_type in enumerate(room.types):
+            most = room.gpus[number][0]
+            for size in [size for size in job.sizes if size > most]:
+                hosts = room.fewest_hosts(number, workers, size // workers)
+                if hosts:
+                    found.append(self._step_times_s(job, estimate, gpu_type, hosts)[size])
+        return min(found)
 
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
         """Return the seconds without training that a reshape costs the job."""

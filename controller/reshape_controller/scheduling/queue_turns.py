@@ -15,6 +15,7 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import duration
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.gang_room import GangRoom, may_span
 from reshape_controller.scheduling.predictor import MaxSizes, Predictor
 from reshape_controller.scheduling.queue_index import QueueIndex
 from reshape_controller.scheduling.rules import QueueOrder, Rules
@@ -49,7 +50,7 @@ def turns_by_time(
     ``horizon_s``: from so long an own best time on a job is critical.
     """
     now_s, by_ratio = snapshot.now_s, rules.queue_order is QueueOrder.RATIO
-    largest = largest_sizes(snapshot.hosts)
+    largest, room = largest_sizes(snapshot.hosts), None
     groups: dict[tuple[int, bool], list[tuple[float, int, JobView]]] = {}
     overdue: list[tuple[float, int, JobView]] = []
     next_s = inf
@@ -57,8 +58,12 @@ def turns_by_time(
         among = largest
         if job.initialized or job.only_host is not None or job.unfit_on:
             among = largest_sizes(legal_moves.hosts_for(snapshot, job))
-        best_s = predictor.best_s(job, among)
         spec = job.spec
+        if may_span(job):
+            room = room or GangRoom.of(snapshot.hosts)
+            best_s = predictor.best_s(job, among, room)
+        else:
+            best_s = predictor.best_s(job, among)
         since_s = job.submitted_at_s if job.preempted_at_s is None else job.preempted_at_s
         due_s = spec.max_wait_s
         if due_s is None:
@@ -87,7 +92,8 @@ def turns_by_time(
 
 def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: JobView) -> str:
     """Return why a queued job has its turn before others, as a sentence."""
-    best_s = predictor.best_s(job, largest_sizes(legal_moves.hosts_for(snapshot, job)))
+    room = GangRoom.of(snapshot.hosts) if may_span(job) else None
+    best_s = predictor.best_s(job, largest_sizes(legal_moves.hosts_for(snapshot, job)), room)
     if best_s == inf:
         return ""
     if best_s >= turns.horizon_s:

@@ -1,0 +1,31 @@
+"""Predicted times of single jobs, as values: the phases of one job, and those of a donor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The phases that a job goes through until it has left."""
+
+    phases: tuple[tuple[str, float], ...]
+    """Each phase's name and seconds, in the order in which they come."""
+
+    @property
+    def total_s(self) -> float:
+        """The sum of all phases, in seconds."""
+        return sum(seconds for _, seconds in self.phases)
+
+
+class DonorTimes(NamedTuple):
+    """The times of a running job that gives GPUs."""
+
+    smaller: list[tuple[int, float, float]]
+    """A smaller size, the seconds until the job has left if it is reshaped to it now, and the part
+    of its steps that it does not do there."""
+    release_s: float
+    """Seconds from the request until its GPUs are free."""
+    reshape_s: float
+    """Seconds without training in a reshape."""
