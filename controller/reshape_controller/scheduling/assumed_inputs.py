@@ -37,7 +37,8 @@ def _gangs(plan: Plan, snapshot: Snapshot) -> dict[JobId, list[_Gang]]:
     """Return the gangs of a plan, by job."""
     types = {host.id: host.gpu_type for host in snapshot.hosts}
     gangs: dict[JobId, list[_Gang]] = {}
-    for target in [target for each in (plan, *plan.options) for target in each.targets]:
+    of_options = [target for option in plan.options for target in option.targets]
+    for target in (*plan.targets, *of_options):
         if target.shares and target.size:
             gpu_type = types.get(target.host, "")
             gangs.setdefault(target.job, []).append((gpu_type, target.size, len(target.shares)))
