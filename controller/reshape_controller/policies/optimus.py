@@ -52,8 +52,9 @@ def _grow(snapshot: Snapshot) -> Plan:
         larger = [size for size in job.sizes if size > job.size]
         if not larger or larger[0] not in gang_moves.growth_sizes(job, hosts):
             continue
-        now_s = predictor.train_s(job, host.gpu_type, job.size)
-        then_s = predictor.train_s(job, host.gpu_type, larger[0])
+        on = len(job.all_hosts)
+        now_s = predictor.train_s(job, host.gpu_type, job.size, on)
+        then_s = predictor.train_s(job, host.gpu_type, larger[0], on)
         gain_s = (now_s - then_s) / (larger[0] - job.size)
         if gain_s > 0:
             note = f"{job.size} to {larger[0]}, {gain_s:.0f} s less for each GPU"

@@ -53,10 +53,11 @@ def _start(snapshot: Snapshot, predictor: Predictor, newcomer: JobView) -> Targe
             if size <= host.idle
         ]
     kinds = {host.id: host.gpu_type for host in snapshot.hosts}
-    found = [
-        (predictor.incoming_s(newcomer, kinds[target.host], target.size), target.size, target.host)
-        for target in options
-    ]
+    found = []
+    for target in options:
+        hosts, kind = len(target.all_hosts), kinds[target.host]
+        takes_s = predictor.incoming_s(newcomer, kind, target.size, hosts=hosts)
+        found.append((takes_s, target.size, target.host))
     return options[found.index(min(found))] if found else None
 
 

@@ -21,7 +21,8 @@ from reshape_controller.core.job_estimate import QueuedWork
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.scheduling.cluster_index import ClusterIndex
-from reshape_controller.scheduling.gang_room import GangRoom, may_span
+from reshape_controller.scheduling.gang_room import GangRoom
+from reshape_controller.scheduling.gang_start import may_span
 from reshape_controller.scheduling.list_schedule import (
     FreeTimes,
     HostChange,

@@ -127,7 +127,8 @@ def start(
     newcomer does not take become idle."""
     predictor, gpu_type = forecast.predictor, forecast.gpu_type(target.host)
     release_s = max([predictor.release_s(donor) for donor, _ in donors], default=0.0)
-    end = to_ms(predictor.incoming_s(newcomer, gpu_type, target.size) + release_s)
+    on = len(target.all_hosts)
+    end = to_ms(predictor.incoming_s(newcomer, gpu_type, target.size, hosts=on) + release_s)
     missing = gang.wanted(target, newcomer.spec)
     removed: dict[HostId, tuple[int, ...]] = dict.fromkeys(missing, ())
     added = dict(removed)

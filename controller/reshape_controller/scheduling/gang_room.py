@@ -1,6 +1,6 @@
 """The room of usable hosts for jobs that may be on several: whole workers, by GPU type.
 
-Does: says whether a job may be on several hosts, and on how few. It looks at usable GPUs, whether
+Does: says on how few hosts a job can be. It looks at usable GPUs, whether
 they are idle or not. Nothing is placed or predicted here.
 """
 
@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reshape_controller.core.model import Spans
 from reshape_controller.core.plan import HostView, JobView
-
-
-def may_span(job: JobView) -> bool:
-    """Whether a queued job may be on several hosts."""
-    spec = job.spec
-    return spec.span is not Spans.NEVER and spec.workers > 1 and job.only_host is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +40,14 @@ class GangRoom:
             if left <= 0:
                 return number
         return 0
+
+    def needed(self, job: JobView, gpu_type: str, size: int) -> int:
+        """Return the fewest hosts of a GPU type that hold a job with ``size`` GPUs; 0 if all
+        together do not."""
+        number, workers = self.types.index(gpu_type), job.spec.workers
+        if size <= self.gpus[number][0]:
+            return 1
+        return self.fewest_hosts(number, workers, size // workers)
 
     def holds(self, job: JobView, size: int) -> bool:
         """Whether the hosts of one GPU type hold a job that may be on several."""

@@ -62,7 +62,8 @@ def _donor_texts(forecast: Forecast, newcomer: JobView, chosen: RankedOption) ->
     donors = [(forecast.running(donor), keeps) for donor, keeps in chosen.shrinks]
     release_s = max([predictor.release_s(donor) for donor, _ in donors])
     gpu_type = forecast.gpu_type(chosen.host)
-    end = to_ms(predictor.incoming_s(newcomer, gpu_type, chosen.size) + release_s)
+    on = len(chosen.hosts)
+    end = to_ms(predictor.incoming_s(newcomer, gpu_type, chosen.size, hosts=on) + release_s)
     for donor, keeps in donors:
         donor_end, returns = candidates.donor_end_ms(forecast, donor, keeps, end)
         text = f"; {donor.spec.name} goes from {donor.size} to {keeps}"

@@ -21,6 +21,7 @@ from reshape_controller.core.plan import (
 )
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import gang_start
+from reshape_controller.scheduling.gang_room import GangRoom
 from reshape_controller.scheduling.predictor import Predictor
 
 OVERDUE_MIN_S = 3600.0
@@ -74,7 +75,12 @@ def best_time_s(snapshot: Snapshot, predictor: Predictor, job: JobView) -> float
         for size in job.sizes
         for gpu_type in gang_start.types_for(job, size, hosts)
     }
-    return min([predictor.incoming_s(job, *pair) for pair in pairs], default=inf)
+    room = GangRoom.of(hosts)
+    times_s = [
+        predictor.incoming_s(job, gpu_type, size, hosts=room.needed(job, gpu_type, size))
+        for gpu_type, size in pairs
+    ]
+    return min(times_s, default=inf)
 
 
 def idle_would_do(snapshot: Snapshot, newcomer: JobView) -> bool:

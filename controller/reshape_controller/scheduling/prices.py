@@ -16,6 +16,7 @@ from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import gang_start
+from reshape_controller.scheduling.gang_room import GangRoom
 from reshape_controller.scheduling.predictor import Predictor
 
 PRIORITIES = (1, 100)
@@ -72,5 +73,9 @@ def _value(job: JobView, size: int, takes_s: float) -> float:
 
 def _alone_s(snapshot: Snapshot, predictor: Predictor, job: JobView, size: int) -> float:
     """Return the shortest time that a queued job needs at a size."""
-    kinds = gang_start.types_for(job, size, gang_start.hosts_for(snapshot, job))
-    return min([predictor.incoming_s(job, kind, size) for kind in kinds], default=inf)
+    hosts = gang_start.hosts_for(snapshot, job)
+    kinds, room = gang_start.types_for(job, size, hosts), GangRoom.of(hosts)
+    times_s = [
+        predictor.incoming_s(job, kind, size, hosts=room.needed(job, kind, size)) for kind in kinds
+    ]
+    return min(times_s, default=inf)

@@ -15,7 +15,8 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import duration
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.scheduling import legal_moves
-from reshape_controller.scheduling.gang_room import GangRoom, may_span
+from reshape_controller.scheduling.gang_room import GangRoom
+from reshape_controller.scheduling.gang_start import may_span
 from reshape_controller.scheduling.predictor import MaxSizes, Predictor
 from reshape_controller.scheduling.queue_index import QueueIndex
 from reshape_controller.scheduling.rules import QueueOrder, Rules
