@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot, Target
 from reshape_controller.policies import make_policy
-from reshape_controller.scheduling import candidates, legal_moves
+from reshape_controller.scheduling import candidates, gang_moves, gang_options, legal_moves
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import Candidate
 from reshape_controller.scheduling.donors import Donors
@@ -185,6 +185,35 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
     again = [wanted[rank.targets].ranked(*reference.evaluate(rank.targets)) for rank in ranked]
     assert again == ranked
     assert {*(rank.targets for rank in ranked), *map(targets_of, options.pending)} == set(wanted)
+
+
+@given(snapshot=clusters(queued=4, spans=True), rules=RULES, head_max=HEAD_MAX)
+@settings(max_examples=examples(400), deadline=None)
+def test_options_on_several_hosts_are_evaluated_as_the_definition_does(
+    snapshot: Snapshot, rules: Rules, head_max: int
+) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot), rules, head_max)
+    hosts = list(snapshot.hosts)
+    gangs = gang_moves.donors(snapshot, [job for job in snapshot.running if job.shares])
+    donors = [job for each in legal_moves.donors(snapshot).values() for job in each]
+    for newcomer in snapshot.queued:
+        reference = Reference(snapshot, newcomer.id, head_max, rules)
+        if not reference.fits(newcomer):
+            continue
+        outlook = forecast.outlook(newcomer)
+        for option in (
+            *gang_options.idle_starts(forecast, newcomer, hosts),
+            *gang_options.donor_starts(forecast, newcomer, hosts, donors, gangs),
+            *gang_options.several_donors_starts(forecast, newcomer, hosts, [*gangs, *donors]),
+        ):
+            evaluated = outlook.evaluate(option.ends, option.changes)
+            assert evaluated == reference.evaluate(targets_of(option)), targets_of(option)
+            bound = outlook.lower_bound(option.ends, option.changes)
+            assert bound[0] <= evaluated[0]
+            assert bound[1] <= evaluated[1]
+    grown, reference = forecast.outlook(), Reference(snapshot, None, head_max, rules)
+    for option in gang_options.growths(forecast, gangs, hosts):
+        assert grown.evaluate(option.ends, option.changes) == reference.evaluate(targets_of(option))
 
 
 def growth_of(forecast: Forecast, min_saving_ms: Callable[[int], int]) -> GrowthBounds:

@@ -232,37 +232,43 @@ class Reference:
         free: dict[HostId, list[int]] = {host.id: [] for host in self.snapshot.hosts}
         ends: list[int] = []
         release_s = max([0.0, *(self.predictor.release_s(job) for job in self._shrinks(wanted))])
-        newcomer_end, lent = self._newcomer_end(wanted, kinds, release_s), 0
+        newcomer_end = self._newcomer_end(wanted, kinds, release_s)
+        start = wanted.get(self.newcomer) if self.newcomer is not None else None
+        lent = dict.fromkeys(free, 0)
+        wants = dict.fromkeys(free, 0) | (self._gpus_of(start) if start is not None else {})
+        released = dict.fromkeys(free, 0)
         for job in self.snapshot.running:
             target = wanted.get(job.id)
             if target is None:
                 end = round(self.predictor.unchanged(job).total_s * 1000)
-                host, size = job.host, job.size
+                parts = gpus_by_host(job)
             else:
-                moves = target.host != job.host
-                kind = kinds[target.host]
-                then = self.predictor.reshaped(job, kind, target.size, moves=moves)
+                moves = (target.host, target.shares) != (job.host, job.shares)
+                kind, hosts = kinds[target.host], len(target.all_hosts)
+                then = self.predictor.reshaped(job, kind, target.size, moves=moves, hosts=hosts)
                 end = round(then.total_s * 1000)
-                host, size = target.host, target.size
+                before, parts = gpus_by_host(job), self._gpus_of(target)
+                if moves:
+                    for host, gpus in before.items():
+                        free[host] += [round(self.predictor.release_s(job) * 1000)] * gpus
                 lent_end = self._lent_end(job, target, newcomer_end)
-                if not moves and lent_end < end:
-                    given = min(job.size - target.size, self._newcomer_size(wanted))
-                    end, size, lent = int(lent_end), target.size + given, lent + given
-                if moves and job.host in free:
-                    free[job.host] += [round(self.predictor.release_s(job) * 1000)] * job.size
+                for host in parts if not moves else ():
+                    gives = before[host] - parts[host]
+                    released[host] += gives
+                    if lent_end < end:
+                        given = min(gives, wants[host] - lent[host])
+                        parts[host] += given
+                        lent[host] += given
+                end = min(end, int(lent_end)) if lent_end < end and not moves else end
             ends.append(end)
-            parts = gpus_by_host(job) if target is None else {host: size}
-            for part, gpus in parts.items():
+            for part, count in parts.items():
                 if part in free:
-                    free[part] += [end] * gpus
-        start = wanted.get(self.newcomer) if self.newcomer is not None else None
+                    free[part] += [end] * count
         if start is not None:
             ends.append(newcomer_end)
-            free[start.host] += [newcomer_end] * (start.size - lent)
-            released = sum(
-                job.size - wanted[job.id].size for job in self.snapshot.running if job.id in wanted
-            )
-            free[start.host] += [round(release_s * 1000)] * (released - start.size)
+            for host, count in wants.items():
+                free[host] += [newcomer_end] * (count - lent[host])
+                free[host] += [round(release_s * 1000)] * (released[host] - count)
         for view in self.snapshot.hosts:
             free[view.id] += [0] * (view.usable - len(free[view.id]))
             assert len(free[view.id]) == view.usable
@@ -282,12 +288,16 @@ class Reference:
             job
             for job in self.snapshot.running
             if job.id in wanted
-            and wanted[job.id].host == job.host
+            and (wanted[job.id].host, wanted[job.id].shares) == (job.host, job.shares)
             and wanted[job.id].size < job.size
         ]
 
-    def _newcomer_size(self, wanted: Mapping[JobId, Target]) -> int:
-        return wanted[self.newcomer].size if self.newcomer is not None else 0
+    def _gpus_of(self, target: Target) -> dict[HostId, int]:
+        """The GPUs of a target on each of its hosts."""
+        jobs = (*self.snapshot.running, *self.snapshot.queued)
+        each = target.size // next(job.spec.workers for job in jobs if job.id == target.job)
+        on_several = {share.host: share.workers * each for share in target.shares}
+        return on_several or {target.host: target.size}
 
     def _newcomer_end(
         self, wanted: Mapping[JobId, Target], kinds: Mapping[HostId, str], release_s: float
@@ -296,7 +306,8 @@ class Reference:
         if start is None:
             return 0
         newcomer = next(job for job in self.snapshot.queued if job.id == self.newcomer)
-        incoming = self.predictor.incoming(newcomer, kinds[start.host], start.size, release_s)
+        kind, hosts = kinds[start.host], len(start.all_hosts)
+        incoming = self.predictor.incoming(newcomer, kind, start.size, release_s, hosts)
         return round(incoming.total_s * 1000)
 
     def _lent_end(self, job: JobView, target: Target, newcomer_end: int) -> float:
@@ -309,7 +320,8 @@ class Reference:
         reshape_ms = round(self.predictor.reshape_s(job) * 1000)
         before_ms = round(self.predictor.unchanged(job).total_s * 1000)
         stay_ms = max(0, newcomer_end - reshape_ms)
-        steps_s = [self.predictor.step_s(job, job.gpu_type, n) for n in (job.size, target.size)]
+        sizes, hosts = (job.size, target.size), len(target.all_hosts)
+        steps_s = [self.predictor.step_s(job, job.gpu_type, n, hosts) for n in sizes]
         return before_ms + 2 * reshape_ms + round(stay_ms * (1.0 - steps_s[0] / steps_s[1]))
 
     def _schedule(self, job: JobView, free: dict[HostId, list[int]]) -> int:

@@ -55,8 +55,8 @@ def _start(snapshot: Snapshot, predictor: Predictor, newcomer: JobView) -> Targe
     kinds = {host.id: host.gpu_type for host in snapshot.hosts}
     found = []
     for target in options:
-        hosts, kind = len(target.all_hosts), kinds[target.host]
-        takes_s = predictor.incoming_s(newcomer, kind, target.size, hosts=hosts)
+        on, kind = len(target.all_hosts), kinds[target.host]
+        takes_s = predictor.incoming_s(newcomer, kind, target.size, hosts=on)
         found.append((takes_s, target.size, target.host))
     return options[found.index(min(found))] if found else None
 

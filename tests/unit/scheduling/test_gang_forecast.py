@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from reshape_controller.scheduling.queue_turns import largest_sizes
 from tests.support.clusters import HOST_S, Cluster
 
 HOSTS = {"a": ("V100", 4), "b": ("V100", 4)}
-GANG = {"workers": 2, "span": Spans.ANY, "speed": {8: 1.0}, "left": 100}
+GANG: dict[str, Any] = {"workers": 2, "span": Spans.ANY, "speed": {8: 1.0}, "left": 100}
 """100 steps on eight GPUs, each of which takes 1 s and ``HOST_S`` on two hosts."""
 ON_TWO_S = 100 * (1.0 + HOST_S)
 
@@ -34,7 +35,7 @@ def queue(cluster: Cluster) -> Schedule:
 def test_a_job_larger_than_any_host_is_scheduled_on_several_at_its_speed_there() -> None:
     schedule = queue(Cluster(HOSTS).waits("gang", **GANG))
     assert schedule.ends_ms == [ON_TWO_S * 1000]
-    assert schedule.hosts == {0, 1}
+    assert schedule.hosts == frozenset({0, 1})
     assert schedule.busy_ms == 8 * ON_TWO_S * 1000
 
 
@@ -65,7 +66,7 @@ def test_each_worker_takes_the_slot_that_is_free_first() -> None:
         cluster.runs(f"on {host}", 1, on=host, speed={1: 1.0}, left=left)
     schedule = queue(cluster.waits("gang", **GANG))
     assert schedule.ends_ms == [(50 + ON_TWO_S) * 1000]
-    assert schedule.hosts == {0, 1}
+    assert schedule.hosts == frozenset({0, 1})
 
 
 def test_a_job_that_fits_on_one_host_spans_only_if_it_ends_sooner_there() -> None:
