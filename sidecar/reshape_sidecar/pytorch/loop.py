@@ -34,6 +34,8 @@ from reshape_sidecar.pytorch.data import (
 from reshape_sidecar.pytorch.weights import portraits
 
 STATE_FILE = "state.pt"
+VERSION = "torch"
+"""Field of a position; earlier versions of Reshape wrote none."""
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
 
@@ -112,7 +114,8 @@ class Parts:
         """Write all parts and the position into ``folder``."""
         states = {name: [p.state_dict() for p in parts] for name, parts in self._parts.items()}
         torch.save(states, folder / STATE_FILE)
-        (folder / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
+        fields = {VERSION: str(torch.__version__), **dataclasses.asdict(position)}
+        (folder / POSITION_FILE).write_text(json.dumps(fields))
 
     def load(self, folder: Path) -> None:
         """Restore all parts. Raises CheckpointError with the difference."""
@@ -172,7 +175,7 @@ class Loop:
         """``seed``, ``epochs``, ``steps``: the record's."""
         self._session = session
         self._seed, self._epochs, self._steps = seed, epochs, steps
-        self._position = _saved_position(session.checkpoint)
+        self._position = saved_position(session.checkpoint)
         self._total = 0
         self._in_epochs = False
         self._begun: int | None = None
@@ -358,8 +361,18 @@ def layer_reasons(models: list[Any]) -> Iterator[str]:
             yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
 
 
-def _saved_position(folder: Path | None) -> Position | None:
-    return None if folder is None else Position(**position_of(folder, PYTORCH))
+def saved_position(folder: Path | None) -> Position | None:
+    """Return how far the checkpoint is. Raises CheckpointError, with the difference."""
+    if folder is None:
+        return None
+    fields = position_of(folder, PYTORCH)
+    saved, version = fields.pop(VERSION, None), str(torch.__version__)
+    if saved not in (None, version):
+        raise CheckpointError(
+            f"checkpoint {folder} was written with torch {saved}, and this is torch {version};"
+            f" install torch {saved}, or give an empty checkpoint folder"
+        )
+    return Position(**fields)
 
 
 def _is_parallel(model: Any) -> bool:

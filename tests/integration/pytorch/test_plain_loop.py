@@ -141,6 +141,9 @@ def test_what_cannot_be_served_is_refused_by_name_with_a_remedy() -> None:
     assert "the Bilinear of each learns alone: wrap it in" in said["no parallel model"]
     assert "the Bilinear of each learns alone: wrap it in" in said["one parallel model of two"]
     assert said["compiled inside"] == said["compiled outside"] == "['bias', 'weight']"
+    assert said["version None"] == "goes on after batch 3", "a checkpoint of the version before"
+    assert "was written with torch 1.0.0, and this is torch 2." in said["version 1.0.0"]
+    assert "install torch 1.0.0, or give an empty" in said["version 1.0.0"]
     assert "exact" in said["draws nothing"]
     for library in ("torch", "python", "numpy"):
         assert "a step draws random numbers" in said[f"draws {library}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Callable
@@ -16,9 +17,11 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from reshape_sidecar import session
+from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import Verdict
+from reshape_sidecar.loop_origin import POSITION_FILE
 from reshape_sidecar.pytorch.data import Share
-from reshape_sidecar.pytorch.loop import STATE_FILE, Parts, Position
+from reshape_sidecar.pytorch.loop import STATE_FILE, Parts, Position, saved_position
 
 data = TensorDataset(torch.arange(5.0))
 model = torch.nn.Linear(1, 1)
@@ -61,10 +64,25 @@ def learns(models: list[Any]) -> None:
     Parts(models, torch.optim.SGD(of_models, lr=0.1), None, None).check(ranks=2)
 
 
+def of_version(version: str | None) -> None:
+    """Read a checkpoint that this version of torch has written; None: one that names none."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Parts(model, optimizer, None, None).save(folder, Position(seed=1, samples=5, batch=3))
+        fields = json.loads((folder / POSITION_FILE).read_text())
+        assert saved_position(folder) == Position(seed=1, samples=5, batch=3)
+        fields.pop("torch")
+        named = {} if version is None else {"torch": version}
+        (folder / POSITION_FILE).write_text(json.dumps({**named, **fields}))
+        found = saved_position(folder)
+        assert found is not None
+        print(f"version {version}: goes on after batch {found.batch}")
+
+
 def says(name: str, call: Callable[[], object]) -> None:
     try:
         call()
-    except ValueError as error:
+    except (ValueError, CheckpointError) as error:
         print(f"{name}: {error}")
 
 
@@ -77,6 +95,9 @@ says("last batch", lambda: Share(DataLoader(data, batch_size=2), 0, 2, 1).epoch(
 says("no length", lambda: batches(DataLoader(data)))
 says("twice", twice)
 says("no batches in the body", none)
+
+of_version(None)
+says("version 1.0.0", lambda: of_version("1.0.0"))
 
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 parallel, other = DistributedDataParallel(torch.nn.Linear(1, 1)), torch.nn.Bilinear(1, 1, 1)
