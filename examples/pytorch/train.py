@@ -1,75 +1,92 @@
-"""DistributedDataParallel on all devices of the job: each has the whole model, one saves it.
+"""A loop under DistributedDataParallel, elastic by three lines: the import, `job`, `job.batches`.
 
-    python train.py --steps 300
+torchrun --nproc-per-node=2 train.py --epochs 4
 
 Started by hand it trains from the beginning and saves nothing.
 """
 
 import argparse
-from pathlib import Path
+import os
 
 import torch
 import torch.distributed as dist
-from data import samples, share
-from devices import Start, joined, run
-from model import network
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 from reshape_sidecar import session
 
+SAMPLES = 512
+BATCH = 16
+"""Of all GPUs together."""
 
-def train(rank: int, start: Start, job: session.Session | None) -> None:
-    train_on(joined(rank, start), rank, start, job)
+
+class Points(Dataset):
+    """Points in ten dimensions and on which side of a curved surface they lie, with noise."""
+
+    def __init__(self) -> None:
+        self.x = torch.randn(SAMPLES, 10, generator=torch.Generator().manual_seed(0))
+        self.y = (self.x.sin().sum(1, keepdim=True) > 0).float()
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x[index] + 0.05 * torch.randn(10), self.y[index]
 
 
-def train_on(device: torch.device, rank: int, start: Start, job: session.Session | None) -> None:
-    """One of several processes that have met. Whoever has a session calls it once per step."""
-    model = network(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    if start.checkpoint is not None:
-        kept = torch.load(start.checkpoint / "state.pt", map_location=device)
-        model.load_state_dict(kept["model"])
-        optimizer.load_state_dict(kept["optimizer"])
-    on_all = DistributedDataParallel(model)
+def main(job: session.Session, options: argparse.Namespace) -> None:
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    torch.set_num_threads(1)
+    dist.init_process_group()
+    torch.manual_seed(5)
+    layers = torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Dropout(options.dropout)
+    network = torch.nn.Sequential(*layers, torch.nn.Linear(32, 1)).to(device)
+    model = DistributedDataParallel(network)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    steps = options.epochs * SAMPLES // BATCH // options.accumulate
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    data = Points()
+    loader = DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=options.workers)
     loss_of = torch.nn.BCEWithLogitsLoss()
-    x, y = samples()
+    if job.step and dist.get_rank() == 0:
+        print(f"going on after step {job.step}", flush=True)
+    for epoch in job.epochs(options.epochs):
+        batches = job.batches(loader, model=model, optimizer=optimizer, scheduler=scheduler)
+        for number, (x, y) in enumerate(batches):
+            x, y = x.to(device), y.to(device)
+            loss = loss_of(model(x), y)
+            (loss / options.accumulate).backward()
+            if (number + 1) % options.accumulate == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+            mean = loss.detach() / dist.get_world_size()
+            dist.all_reduce(mean)
+            if dist.get_rank() == 0:
+                print(f"step {job.step + 1} loss {mean.item():.9g}", flush=True)
+            job.metrics(loss=mean.item())
+        job.evaluated("accuracy", accuracy(network, data.x.to(device), data.y.to(device)))
+        if dist.get_rank() == 0:
+            print(f"epoch {epoch + 1} is over", flush=True)
 
-    def save(folder: Path) -> None:
-        kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(kept, folder / "state.pt")
 
-    def is_good_enough() -> bool:
-        """Let the first process judge its evaluation, for all of them end after the same step."""
-        ends = torch.zeros(1, device=device)
-        if job is not None:
-            with torch.no_grad():
-                right = (model(x.to(device)) > 0) == (y.to(device) > 0.5)
-            ends += job.evaluated("accuracy", right.float().mean().item())
-        dist.broadcast(ends, 0)
-        return bool(ends.item())
+def accuracy(network: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """Of all points without noise: each process gets the same, and judges as the others do."""
+    network.eval()
+    with torch.no_grad():
+        right = (network(x) > 0) == (y > 0.5)
+    network.train()
+    return right.float().mean().item()
 
-    for step in range(start.step, start.last):
-        if start.evaluate_every and step % start.evaluate_every == 0 and is_good_enough():
-            break  # the record's target_accuracy is reached
-        mine = share(step, rank, start.ranks)
-        optimizer.zero_grad()
-        loss = loss_of(on_all(x[mine].to(device)), y[mine].to(device))
-        loss.backward()  # waits for all devices and takes the mean of their gradients
-        optimizer.step()
-        mean = loss.detach() / start.ranks
-        dist.all_reduce(mean)
-        if job is not None:
-            print(f"step {step + 1} loss {mean.item():.6f}", flush=True)
-            job.step_done(save, loss=mean.item())  # may save: the others wait in their next step
-    if job is not None:
-        job.finished(save)
-    dist.destroy_process_group()
 
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--epochs", type=int, default=4)
+parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--dropout", type=float, default=0.0)
+parser.add_argument("--workers", type=int, default=2, help="of the loader")
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--evaluate-every", type=int, default=0, help="steps; 0: never")
-    options = parser.parse_args()
-    job = session.start(total_steps=options.steps)
-    run(train, job, options.steps, options.evaluate_every)
+    main(session.start(), parser.parse_args())

@@ -9,13 +9,17 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.daemon_bed import ROOT, Bed, eventually
+from tests.support.rank_runs import free_port
 
 EXAMPLES = ROOT / "examples" / "pytorch"
+OWN_PROCESSES = ROOT / "tests" / "integration" / "pytorch" / "scripts" / "own_processes"
+"""Programs as the examples were before `job.batches`; jobs have copies of them."""
 PYTHON = ROOT / ".venv-pytorch" / "bin" / "python"
 PYTORCH_S = 100.0
 """What several starts of PyTorch, four processes each, may take on a slow machine."""
@@ -26,7 +30,7 @@ STEP = re.compile(r"^step (\d+) loss (\S+)\n", re.M)
 
 
 class PyTorchBed:
-    """One of the examples as a job, on four devices or two."""
+    """A program as a job, on four devices or two."""
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class PyTorchBed:
         program: str,
         step_s: float = STEP_S,
         arguments: tuple[str, ...] = ("--steps", str(STEPS)),
+        code: Path = OWN_PROCESSES,
         **fields: Any,
     ) -> None:
         assert PYTHON.exists(), "there is no PyTorch: make test-pytorch installs it for these tests"
@@ -46,7 +51,7 @@ class PyTorchBed:
             "trains",
             steps=STEPS,
             command=[str(PYTHON), program, *arguments],
-            code=str(EXAMPLES),
+            code=str(code),
             framework="pytorch",
             job_type="linear",
             **fields,
@@ -99,11 +104,15 @@ class PyTorchBed:
         return done
 
 
-def straight(program: str) -> list[tuple[int, float]]:
-    """Steps and losses of an example that is started by hand, on one device."""
+def straight(
+    program: Path = OWN_PROCESSES / "train.py", arguments: tuple[str, ...] = ("--steps", str(STEPS))
+) -> list[tuple[int, float]]:
+    """Steps and losses of a program that is started by hand, on one device."""
+    group = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "sidecar")}
     ended = subprocess.run(
-        [PYTHON, EXAMPLES / program, "--steps", str(STEPS)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "sidecar")},
+        [PYTHON, program, *arguments],
+        env={**env, **group, "MASTER_PORT": str(free_port())},
         capture_output=True,
         text=True,
         timeout=PYTORCH_S,

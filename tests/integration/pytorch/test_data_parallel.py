@@ -1,4 +1,4 @@
-"""The PyTorch example as a job: real processes under DistributedDataParallel, one a device."""
+"""A job of the version before, whose first process starts one for each other device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from reshape_sidecar.init import processes
 from tests.support.daemon_bed import Bed, eventually
 from tests.support.pytorch_bed import (
-    EXAMPLES,
+    OWN_PROCESSES,
     PYTHON,
     PYTORCH_S,
     STEPS,
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
 @pytest.mark.gate
 def test_it_is_reshaped_and_makes_every_step_once_as_on_one_device(bed: Bed) -> None:
-    assert PyTorchBed(bed, "train.py").reshaped() == near(straight("train.py"))
+    assert PyTorchBed(bed, "train.py").reshaped() == near(straight())
 
 
 def test_the_end_of_one_device_is_an_end_of_all_and_the_job_goes_on(bed: Bed) -> None:
@@ -51,7 +51,7 @@ def test_all_devices_end_at_the_target_accuracy_that_the_first_one_judges(bed: B
         "learner",
         steps=None,
         command=command,
-        code=str(EXAMPLES),
+        code=str(OWN_PROCESSES),
         framework="pytorch",
         target_accuracy=0.85,
     )

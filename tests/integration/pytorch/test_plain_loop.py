@@ -14,7 +14,7 @@ import pytest
 
 from reshape_sidecar.init import processes
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.support.daemon_bed import ROOT, Bed
+from tests.support.daemon_bed import ROOT, Bed, eventually
 from tests.support.pytorch_bed import (
     EXAMPLES,
     PYTHON,
@@ -42,7 +42,7 @@ class Training:
 
     def runs(self, gpus: int, stop_at: int | None = None) -> None:
         """Train on ``gpus``, to the end or until a request to stop at a step."""
-        program = (PYTHON, EXAMPLES / "train_plain.py")
+        program = (PYTHON, EXAMPLES / "train.py")
         run = RankRun(self.folder, (*program, *self._arguments), gpus, step_s=STEP_S)
         try:
             if stop_at is not None:
@@ -97,9 +97,7 @@ def test_a_restart_at_the_same_size_repeats_dropout_to_the_last_bit(tmp_path: Pa
 
 def plain(bed: Bed) -> PyTorchBed:
     arguments = ("--epochs", "100")
-    return PyTorchBed(
-        bed, "train_plain.py", arguments=arguments, step_s=STEP_S * 2, processes="per-gpu"
-    )
+    return PyTorchBed(bed, "train.py", arguments=arguments, step_s=STEP_S * 2, code=EXAMPLES)
 
 
 def test_a_daemon_reshapes_it_and_each_step_is_made_once(bed: Bed) -> None:
@@ -122,6 +120,24 @@ def test_a_killed_rank_ends_the_others_and_costs_one_retry(bed: Bed) -> None:
     done = job.completed()
     assert (done["failures"], done["container_restarts"]) == (1, 0)
     assert {step for step, _ in losses(job.log)} == {*range(1, STEPS + 1)}
+
+
+def test_all_ranks_end_at_the_target_accuracy_that_each_of_them_judges(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit(
+        "learner",
+        steps=None,
+        epochs=50,
+        command=[str(PYTHON), "train.py"],
+        code=str(EXAMPLES),
+        framework="pytorch",
+        target_accuracy=0.7,
+    )
+    eventually(lambda: bed.job(job)["state"] == "completed", least_s=PYTORCH_S, text="its end")
+    done = bed.job(job)
+    assert done["step"] == done["total_steps"] < 50 * 32
+    assert (done["step"] % 32, done["failures"]) == (0, 0)
+    assert done["reason"].startswith("reached its target accuracy 0.7: accuracy is 0.")
 
 
 def test_what_cannot_be_served_is_refused_by_name_with_a_remedy() -> None:

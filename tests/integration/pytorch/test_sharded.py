@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support.daemon_bed import Bed
-from tests.support.pytorch_bed import PyTorchBed, near, straight
+from tests.support.pytorch_bed import EXAMPLES, PyTorchBed, near, straight
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
 
 def test_it_is_reshaped_and_makes_every_step_once_as_on_one_device(bed: Bed) -> None:
-    job = PyTorchBed(bed, "train_sharded.py")
-    assert job.reshaped() == near(straight("train.py")), "whole on each device, or in parts"
+    job = PyTorchBed(bed, "train_sharded.py", code=EXAMPLES)
+    assert job.reshaped() == near(straight()), "whole on each device, or in parts"

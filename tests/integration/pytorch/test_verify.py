@@ -36,7 +36,7 @@ def verify(
 
 
 def test_a_loop_by_job_batches_is_exact_on_2_1_2(tmp_path: Path) -> None:
-    text = (EXAMPLES / "train_plain.py").read_text()
+    text = (EXAMPLES / "train.py").read_text()
     code, report = verify(tmp_path, text, "2,1,2")
     found = report["verification"]
     assert (found["verdict"], found["steps"]) == ("exact", STEPS), report
@@ -47,7 +47,7 @@ def test_a_loop_by_job_batches_is_exact_on_2_1_2(tmp_path: Path) -> None:
 
 def test_state_that_no_checkpoint_holds_is_found_in_the_weights(tmp_path: Path) -> None:
     """The script reports no loss, and its own count of steps scales the gradients."""
-    text = (EXAMPLES / "train_plain.py").read_text()
+    text = (EXAMPLES / "train.py").read_text()
     text = text.replace("job.metrics(loss=mean.item())", "count += 1")
     text = text.replace("    for epoch in job.epochs", "    count = 1\n    for epoch in job.epochs")
     text = text.replace("loss = loss_of(model(x), y)", "loss = loss_of(model(x), y) * (count % 5)")
@@ -82,7 +82,7 @@ def test_an_unmodified_script_with_lightning_is_exact(tmp_path: Path) -> None:
 
 def test_a_loop_whose_learning_rate_grows_with_the_gpus_is_steps_only(tmp_path: Path) -> None:
     """It reports no loss, and each number of GPUs trains other weights, also without a stop."""
-    text = (EXAMPLES / "train_plain.py").read_text()
+    text = (EXAMPLES / "train.py").read_text()
     text = text.replace("job.metrics(loss=mean.item())", "pass")
     text = text.replace("lr=0.01", "lr=0.01 * job.devices")
     code, report = verify(tmp_path, text, "2,1,2")
