@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.loop_epochs import LoopError
 from reshape_sidecar.loop_session import LoopSession
 
 if TYPE_CHECKING:
@@ -49,13 +50,13 @@ class BatchLoops:
             from reshape_sidecar.tensorflow import loop as tensorflow_loop
 
             if scheduler is not None or scaler is not None or self._settings.workers > 1:
-                raise tensorflow_loop.LoopError(NOT_OF_TENSORFLOW)
+                raise LoopError(NOT_OF_TENSORFLOW)
             parts = tensorflow_loop.Parts(model, optimizer, state)
             return self._tensorflow().batches(loader, parts, epochs)
         from reshape_sidecar.pytorch import loop as pytorch_loop
 
         if state is not None:
-            raise pytorch_loop.LoopError(NOT_OF_PYTORCH)
+            raise LoopError(NOT_OF_PYTORCH)
         objects = pytorch_loop.Parts(model, optimizer, scheduler, scaler)
         return self._pytorch().batches(loader, objects, epochs)
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, Verdict
+from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
 from reshape_sidecar.pytorch.data import (
@@ -38,10 +39,6 @@ VERSION = "torch"
 """Field of a position; earlier versions of Reshape wrote none."""
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
-
-
-class LoopError(ValueError):
-    """A call of ``job.batches`` that cannot be served; the message says why, and the remedy."""
 
 
 class TrainerSession(StepSession, Protocol):
@@ -166,20 +163,16 @@ class Steps:
         return count
 
 
-class Loop:
+class Loop(EpochLoop):
     """The loop of one session."""
 
     def __init__(
         self, session: LoopSession, seed: int | None, epochs: int | None, steps: int | None
     ) -> None:
         """``seed``, ``epochs``, ``steps``: the record's."""
-        self._session = session
-        self._seed, self._epochs, self._steps = seed, epochs, steps
+        super().__init__(session, epochs, steps)
+        self._seed = seed
         self._position = saved_position(session.checkpoint)
-        self._total = 0
-        self._in_epochs = False
-        self._begun: int | None = None
-        """Epoch of the newest call of ``batches``."""
         self._share: Share | None = None
         self._parts: Parts | None = None
         self._loaded = False
@@ -188,104 +181,60 @@ class Loop:
         self._verdict = Verdict(EXACT)
         self._looks = VERDICT_STEPS
 
-    def epochs(self, count: int | None) -> Iterator[int]:
-        """Yield the number of each epoch that is left; then publish the end of training."""
-        self._total, self._in_epochs = self._length(count), True
-        epoch = 0 if self._position is None else self._position.epoch
-        while True:
-            yield epoch
-            if self._begun != epoch or self._position is None:
-                raise LoopError("the body of job.epochs(...) must call job.batches(...) once")
-            if self._is_over() or epoch + 1 >= self._total:
-                break
-            epoch += 1
-            self._position = dataclasses.replace(self._position, epoch=epoch, batch=0)
-        self._finish()
-
     def batches(self, loader: Any, parts: Parts, epochs: int | None) -> Iterator[Any]:
         """Restore ``parts`` at the first call; return the batches of an epoch, or of all."""
-        if not self._in_epochs:
-            self._total = self._length(epochs)
+        self.set_length(epochs)
         self._attach(loader, parts)
-        assert self._position is not None
-        if self._in_epochs:
-            if self._begun == self._position.epoch:
-                raise LoopError("job.batches(...) was called twice in an epoch; call it once")
-            return self._one(self._position.epoch)
-        return self._all()
+        return self.left()
 
-    def _all(self) -> Iterator[Any]:
-        while True:
-            assert self._position is not None
-            yield from self._one(self._position.epoch)
-            if self._is_over() or self._position.epoch + 1 >= self._total:
-                break
-            next_epoch = self._position.epoch + 1
-            self._position = dataclasses.replace(self._position, epoch=next_epoch, batch=0)
-        self._finish()
+    @property
+    def epoch(self) -> int:
+        return 0 if self._position is None else self._position.epoch
 
-    def _one(self, epoch: int) -> Iterator[Any]:
+    def next_epoch(self) -> None:
+        self._move(epoch=self.epoch + 1, batch=0)
+
+    def batches_left(self) -> Iterator[Any]:
         assert self._share is not None
         assert self._parts is not None
         assert self._position is not None
-        self._begun = epoch
-        if self._is_over():
-            return
         steps = Steps(self._parts.optimizers)
         first = self._position.batch
         try:
-            for number, batch in enumerate(self._share.epoch(epoch, first), start=first):
+            for number, batch in enumerate(self._share.epoch(self.epoch, first), start=first):
                 state = self._seed_batch(number)
                 yield batch
-                self._position = dataclasses.replace(self._position, batch=number + 1)
+                self._move(batch=number + 1)
                 self._gap += 1
                 if state is not None:
                     self._look(state)
                 if taken := steps.take():
                     self._step_done(taken)
-                if self._is_over():
+                if self.is_over():
                     return
         finally:
             steps.end()
 
+    def write(self, folder: Path) -> None:
+        assert self._parts is not None
+        assert self._position is not None
+        self._parts.save(folder, self._position)
+
+    def _move(self, **fields: int) -> None:
+        assert self._position is not None
+        self._position = dataclasses.replace(self._position, **fields)
+
     def _step_done(self, steps: int) -> None:
         assert self._position is not None
         assert self._share is not None
-        session, position, parts = self._session, self._position, self._parts
-        assert parts is not None
+        session, position = self._session, self._position
         left = (self._total - position.epoch) * self._share.batches - position.batch
         done = position.batch == self._share.batches
         if self._steps is None:
             session.total_steps = session.step + steps + left * steps // self._gap
         self._gap = 0
         session.step_done(
-            lambda folder: parts.save(folder, position),
-            steps=steps,
-            epoch=position.epoch + done,
-            **session.take_metrics(),
-        )
-
-    def _finish(self) -> None:
-        assert self._parts is not None
-        assert self._position is not None
-        parts, position = self._parts, self._position
-        self._session.finished(lambda folder: parts.save(folder, position))
-
-    def _is_over(self) -> bool:
-        session, position = self._session, self._position
-        done = self._steps is not None and session.step >= self._steps
-        shortened = position is not None and position.epoch >= self._total
-        return done or shortened or session.complete or session.target_reached
-
-    def _length(self, count: int | None) -> int:
-        epochs = self._epochs if self._epochs is not None else count
-        if epochs is not None and epochs >= 1:
-            return epochs
-        if epochs is None and self._steps is not None:
-            return 1 << 62  # the record's steps end it
-        raise LoopError(
-            f"epochs is {epochs}: give a number of epochs from 1 on, as in job.epochs(10) or"
-            " job.batches(..., epochs=10), or `epochs` or `steps` in the job's record"
+            self.write, steps=steps, epoch=position.epoch + done, **session.take_metrics()
         )
 
     def _attach(self, loader: Any, parts: Parts) -> None:
@@ -397,4 +346,4 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-__all__ = ["LoaderError", "Loop", "LoopError", "Parts"]
+__all__ = ["LoaderError", "Loop", "Parts"]

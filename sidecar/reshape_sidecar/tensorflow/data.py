@@ -17,7 +17,7 @@ from reshape_sidecar.hook.batches import INFINITE
 from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.pipeline_reasons import is_seeded
 from reshape_sidecar.hook.pipelines import pipeline, undistributed
-from reshape_sidecar.tensorflow.parts import LoopError
+from reshape_sidecar.loop_epochs import LoopError
 
 
 @dataclass(frozen=True, slots=True)

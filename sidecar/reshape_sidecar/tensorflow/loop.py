@@ -20,11 +20,12 @@ from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook import randomness, variables
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.values import Reader, Writer
+from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import FRAMEWORK, POSITION_FILE, TENSORFLOW, position_of
 from reshape_sidecar.loop_session import LoopSession
 from reshape_sidecar.tensorflow import verdict as verdicts
 from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
-from reshape_sidecar.tensorflow.parts import LoopError, Parts
+from reshape_sidecar.tensorflow.parts import Parts
 from reshape_sidecar.tensorflow.weights import portraits
 from reshape_sidecar.wire import Trajectory
 
@@ -43,79 +44,50 @@ class Position:
     """Batches of an epoch; None while they are unknown."""
 
 
-class Loop:
+class Loop(EpochLoop):
     """The loop of one session."""
 
     def __init__(self, session: LoopSession, epochs: int | None, steps: int | None) -> None:
         """``epochs``, ``steps``: the record's; for ``steps`` else those that the script gave."""
-        self._session = session
-        self._epochs, self._steps = epochs, steps
+        super().__init__(session, epochs, steps)
         folder = session.checkpoint
         self._checkpoint = folder
         self._position = Position()
         if folder is not None:
             self._position = Position(**position_of(folder, TENSORFLOW))
-        self._total = 0
-        self._in_epochs = False
-        self._begun: int | None = None
-        """Epoch of the newest call of ``batches``."""
         self._source: Pipeline | None = None
         self._parts: Parts | None = None
         self._verdict = Verdict(EXACT)
         self._looked = False
 
-    def epochs(self, count: int | None) -> Iterator[int]:
-        """Yield the number of each epoch that is left; then publish the end of training."""
-        self._total, self._in_epochs = self._length(count), True
-        while True:
-            epoch = self._position.epoch
-            yield epoch
-            if self._begun != epoch:
-                raise LoopError("the body of job.epochs(...) must call job.batches(...) once")
-            if self._is_over() or epoch + 1 >= self._total:
-                break
-            self._next_epoch()
-        self._finish()
-
     def batches(self, dataset: Any, parts: Parts, epochs: int | None) -> Iterator[Any]:
         """Restore ``parts`` at the first call; return the batches of an epoch, or of all."""
-        if not self._in_epochs:
-            self._total = self._length(epochs)
+        self.set_length(epochs)
         self._attach(dataset, parts)
-        if self._in_epochs:
-            if self._begun == self._position.epoch:
-                raise LoopError("job.batches(...) was called twice in an epoch; call it once")
-            return self._one()
-        return self._all()
+        return self.left()
 
-    def _all(self) -> Iterator[Any]:
-        while True:
-            yield from self._one()
-            if self._is_over() or self._position.epoch + 1 >= self._total:
-                break
-            self._next_epoch()
-        self._finish()
+    @property
+    def epoch(self) -> int:
+        return self._position.epoch
 
-    def _one(self) -> Iterator[Any]:
+    def next_epoch(self) -> None:
+        self._move(epoch=self.epoch + 1, batch=0)
+
+    def batches_left(self) -> Iterator[Any]:
         assert self._source is not None
-        self._begun = self._position.epoch
-        if self._is_over():
-            return
         for batch in self._source.epoch():
             yield batch
             self._step_done()
-            if self._is_over():
+            if self.is_over():
                 return
-        self._position = dataclasses.replace(self._position, length=self._position.batch)
+        self._move(length=self._position.batch)
 
-    def _next_epoch(self) -> None:
-        position = self._position
-        self._position = dataclasses.replace(position, epoch=position.epoch + 1, batch=0)
+    def _move(self, **fields: int) -> None:
+        self._position = dataclasses.replace(self._position, **fields)
 
     def _step_done(self) -> None:
-        session = self._session
-        position = dataclasses.replace(self._position, batch=self._position.batch + 1)
-        self._position = position
+        self._move(batch=self._position.batch + 1)
+        session, position = self._session, self._position
         if not self._looked:
             self._looked = True
             assert self._source is not None
@@ -127,27 +99,7 @@ class Loop:
             session.total_steps = session.step + 1 + left
         done = position.batch == position.length
         metrics = session.take_metrics()
-        session.step_done(self._write, steps=1, epoch=position.epoch + done, **metrics)
-
-    def _finish(self) -> None:
-        self._session.finished(self._write)
-
-    def _is_over(self) -> bool:
-        session = self._session
-        done = self._steps is not None and session.step >= self._steps
-        shortened = self._position.epoch >= self._total
-        return done or shortened or session.complete or session.target_reached
-
-    def _length(self, count: int | None) -> int:
-        epochs = self._epochs if self._epochs is not None else count
-        if epochs is not None and epochs >= 1:
-            return epochs
-        if epochs is None and self._steps is not None:
-            return 1 << 62  # the steps end it
-        raise LoopError(
-            f"epochs is {epochs}: give a number of epochs from 1 on, as in job.epochs(10) or"
-            " job.batches(..., epochs=10), or `epochs` or `steps` in the job's record"
-        )
+        session.step_done(self.write, steps=1, epoch=position.epoch + done, **metrics)
 
     def _attach(self, dataset: Any, parts: Parts) -> None:
         self._parts = parts
@@ -160,7 +112,7 @@ class Loop:
                     " epoch, or give session.start(total_steps=n) or `steps` in the job's record"
                 )
             if self._source.batches is not None:
-                self._position = dataclasses.replace(self._position, length=self._source.batches)
+                self._move(length=self._source.batches)
             before = verdicts.before_training(self._source, parts, self._session.devices)
             self._verdict = before.after(self._verdict)
         folder, self._checkpoint = self._checkpoint, None
@@ -168,7 +120,7 @@ class Loop:
             self._restore(folder)
         self._session.set_verdict(self._verdict)
 
-    def _write(self, folder: Path) -> None:
+    def write(self, folder: Path) -> None:
         assert self._source is not None
         assert self._parts is not None
         writer = Writer()
@@ -225,4 +177,4 @@ def _differs(what: str, now: Any, before: Any) -> str:
     return "" if now == before else f"{what} {now}, and they were {before}"
 
 
-__all__ = ["Loop", "LoopError", "Parts"]
+__all__ = ["Loop", "Parts"]

@@ -14,12 +14,9 @@ import tensorflow as tf
 
 from reshape_sidecar.hook import variables
 from reshape_sidecar.hook.variables import BY_NAME, Entry
+from reshape_sidecar.loop_epochs import LoopError
 
 KINDS = "Keras models, layers, metrics and optimizers, tf.Module, tf.Variable and generators"
-
-
-class LoopError(ValueError):
-    """A call of ``job.batches`` that cannot be served; the message says why, and the remedy."""
 
 
 class Parts:
