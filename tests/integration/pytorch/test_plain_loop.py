@@ -127,8 +127,7 @@ def test_all_ranks_end_at_the_target_accuracy_that_each_of_them_judges(bed: Bed)
     job = bed.submit(
         "learner",
         steps=None,
-        epochs=50,
-        command=[str(PYTHON), "train.py"],
+        command=[str(PYTHON), "train.py", "--epochs", "50"],
         code=str(EXAMPLES),
         framework="pytorch",
         target_accuracy=0.7,
