@@ -35,6 +35,7 @@ class Forks:
         env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(SIDECAR),
+            "PYTHONUNBUFFERED": "1",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
@@ -69,8 +70,10 @@ class Forks:
         self._process.stdin.flush()
         return int(self._answer())
 
-    def code(self) -> int:
-        """Wait for the end of the ranks; the exit code of their parent."""
+    def code(self, wait_s: float | None = None) -> int | None:
+        """Wait for the end of the ranks; the exit code of their parent. None: not in ``wait_s``."""
+        if wait_s is not None and not self._has_answer(wait_s):
+            return None
         return int(self._answer())
 
     def end(self) -> None:
@@ -78,10 +81,14 @@ class Forks:
         self._process.communicate()
 
     def _answer(self) -> str:
+        assert self._has_answer(START_S), "the process that forks does not answer"
         assert self._process.stdout is not None
-        found, _, _ = select.select([self._process.stdout], [], [], START_S)
-        assert found, "the process that forks does not answer"
         return self._process.stdout.readline().strip()
+
+    def _has_answer(self, wait_s: float) -> bool:
+        assert self._process.stdout is not None
+        found, _, _ = select.select([self._process.stdout], [], [], wait_s)
+        return bool(found)
 
 
 class ScriptBed:

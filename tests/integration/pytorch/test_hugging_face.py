@@ -12,7 +12,9 @@ import pytest
 
 from tests.support.daemon_bed import Bed, eventually
 from tests.support.pytorch_bed import PYTHON
+from tests.support.rank_stops import Moment
 from tests.support.ranks_bed import SCRIPTS, START_S, Forks, ScriptBed
+from tests.support.script_stops import FORMS, ScriptStops, saved
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
@@ -99,6 +101,18 @@ def test_a_restart_at_the_same_size_repeats_dropout_and_a_second_call(
     for line in ("trained", "weights"):
         wanted = re.findall(rf"^{line} .*$", straight.printed, re.M)
         assert [*dict.fromkeys(re.findall(rf"^{line} .*$", restarted.printed, re.M))] == wanted
+
+
+def test_twelve_stops_at_random_times_lose_no_step_and_none_hangs(
+    forks: Forks, tmp_path: Path
+) -> None:
+    """During the start, the first step, an evaluation, a save, or anywhere."""
+    found = list(ScriptStops(forks, tmp_path / "stops", FORMS["hf"]).stops(39, range(1, 13)))
+    assert [stop for stop in found if not stop.is_good] == []
+    assert {stop.moment for stop in found} == {moment.name.lower() for moment in Moment}
+    assert {stop.gpus for stop in found} == {1, 2}
+    early = [stop for stop in found if stop.moment == Moment.START.name.lower()]
+    assert len(saved(found)) >= 12 - len(early), "only a start is too early to save"
 
 
 def test_what_does_not_fit_is_refused_with_the_difference(forks: Forks, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Fork:
 def start(
     command: Sequence[str], env: dict[str, str], keeps: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Fork a rank that runs ``command``, a script with its arguments, under the hook."""
+    """Fork a rank that runs ``command``, a script with its arguments under the hook."""
     parent, pid = os.getpid(), os.fork()
     if pid:
         return Fork(pid)  # type: ignore[return-value]
@@ -63,7 +63,7 @@ def start(
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     die_with(parent)
     replace_environment(env)
-    sys.argv = [hook.__file__, *command]
+    sys.argv = list(command)
     leave(hook.main)
 
 
@@ -121,7 +121,7 @@ def group(
     if plain:
         leave(lambda: hook.run(words))
     vars(ranks).update(start=start)
-    leave(lambda: ranks.main(words))
+    leave(lambda: ranks.main([ranks.HOOK, *words]))
 
 
 def main(libraries: list[str]) -> None:
