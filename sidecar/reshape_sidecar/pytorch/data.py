@@ -127,10 +127,13 @@ class Order:
     """The batch sampler of one rank: keys of the batches of the current epoch that are left."""
 
     def __init__(self) -> None:
-        self.batches: list[list[tuple[int, Any]]] = []
+        self.epoch = 0
+        self.batches: list[list[Any]] = []
+        """Indices of each batch."""
 
     def __iter__(self) -> Iterator[list[tuple[int, Any]]]:
-        return iter(self.batches)
+        epoch = self.epoch
+        return ([(epoch, index) for index in batch] for batch in self.batches)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -181,7 +184,7 @@ class Share:
                     f" {self._ranks} GPUs cannot share equally: choose a batch_size that every"
                     " optional number of GPUs divides, and drop_last=True"
                 )
-        self._order.batches = [[(epoch, index) for index in self._mine(batch)] for batch in left]
+        self._order.epoch, self._order.batches = epoch, [self._mine(batch) for batch in left]
         return iter(self._own) if left else iter(())
 
     def _mine(self, batch: list[Any]) -> list[Any]:
