@@ -25,7 +25,8 @@ _numbers = itertools.count(1)
 MINE = f"reshape-test-{secrets.token_hex(3)}"
 """How everything begins that this process makes: others may use the same cluster."""
 LONGEST_FIRST = (
-    *("test_hand_over", "test_node_lost", "test_case_study", "test_workers", "test_election"),
+    *("test_hand_over", "test_gang_jobs", "test_node_lost", "test_case_study", "test_workers"),
+    "test_election",
     "test_api_faults",
     *("test_launcher_contract", "test_storage", "test_gpus", "test_in_cluster", "test_injection"),
 )

@@ -22,8 +22,8 @@ FFDL = ("--policy", "ffdl")
 STEP_S = 0.2
 """Seconds of a step on one GPU of each worker."""
 SAVE_EVERY = 10
-WORKERS = ("worker-0", "worker-1+0")
-"""The folders of the logs: the second worker is the first one on its host."""
+WORKERS = ("worker-0", "worker-1")
+"""The folders of their logs."""
 
 
 def submit(
