@@ -14,6 +14,7 @@ from reshape_controller.core.model import HostId, JobSpec, Length, LengthUnit, M
 from reshape_controller.policies import UnknownPolicy, make_policy
 from reshape_controller.policies.ffdl import Ffdl
 from reshape_controller.replay import ffdl
+from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.ffdl import Shape
 from reshape_controller.replay.inputs import WorkJob, Workload
 from reshape_controller.replay.shell import HostLoss, Result, Scene, replay
@@ -72,6 +73,17 @@ def test_a_gang_trains_at_the_speed_of_its_type_on_as_many_hosts() -> None:
     book = given.truth.book.with_profile(profile)
     result = played(replace(given, profiles=(profile,), truth=replace(given.truth, book=book)))
     assert result.metrics.makespan_s == 900.0
+
+
+def test_the_lower_bound_takes_the_speed_on_the_several_hosts_that_a_job_needs() -> None:
+    given = scene((0.0, 2, 4))
+    points = tuple(replace(p, seconds_per_step=90.0) for p in given.profiles[0].speed)
+    slower = tuple(p for p in points if p.hosts == 2) + given.profiles[0].speed[:1]
+    profile = replace(given.profiles[0], speed=slower)
+    truth = replace(given.truth, book=given.truth.book.with_profile(profile))
+    slow = replace(given, profiles=(profile,), truth=truth)
+    assert (makespan_bound_s(given), makespan_bound_s(slow)) == (600.0, 900.0)
+    assert played(slow).metrics.makespan_s == 900.0
 
 
 def test_of_jobs_that_come_together_the_largest_gang_is_first() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from reshape_controller.core.model import JobSpec, Spans
 from reshape_controller.replay.event_queue import ticks_up
+from reshape_controller.replay.ground_truth import JobTruth
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Scene
 
@@ -61,27 +62,38 @@ def job_bounds(scene: Scene) -> list[JobBound]:
                 f"job {spec.name} fits on no host of {scene.cluster.text}: it needs at least "
                 f"{needs} of {on}; give it smaller sizes, or a larger host"
             )
-        step_s = min(truth.step_s(kind, n) for kind, ns in options.items() for n in ns)
-        areas = [
-            min((n * truth.step_s(kind, n) for n in ns), default=float("inf")) * (steps - 1)
+        steps_s = {
+            kind: {n: _step_s(truth, kind, n, max(hosts[kind])) for n in ns}
             for kind, ns in options.items()
+        }
+        step_s = min(seconds for each in steps_s.values() for seconds in each.values())
+        areas = [
+            min((n * seconds for n, seconds in each.items()), default=float("inf")) * (steps - 1)
+            for each in steps_s.values()
         ]
         # The process start includes the first step, so it takes at least a step.
-        start_s = min(
-            max(scene.costs.process_init_s(n), truth.step_s(kind, n))
-            for kind, ns in options.items()
-            for n in ns
-        )
-        start_area_s = min(
-            n * max(scene.costs.process_init_s(n), truth.step_s(kind, n))
-            for kind, ns in options.items()
-            for n in ns
-        )
+        starts_s = [
+            (n, max(scene.costs.process_init_s(n), seconds))
+            for each in steps_s.values()
+            for n, seconds in each.items()
+        ]
+        start_s = min(seconds for _, seconds in starts_s)
+        start_area_s = min(n * seconds for n, seconds in starts_s)
         end_s = cost.checkpoint_s + cost.process_stop_s
         alone_s = cost.job_init_s + start_s + (steps - 1) * step_s + end_s
         fixed_s = start_area_s + min(min(ns) for ns in options.values() if ns) * end_s
         found.append(JobBound(ticks_up(job.submit_s), alone_s, fixed_s, tuple(areas)))
     return found
+
+
+def _step_s(truth: JobTruth, kind: str, size: int, largest: int) -> float:
+    """Return the seconds of a step on as many hosts as make it shortest. ``largest``: the GPUs of
+    the largest host of the type."""
+    spec = truth.spec
+    if spec.span is Spans.NEVER:
+        return truth.step_s(kind, size)
+    fewest = 1 if size <= largest else 2
+    return min(truth.step_s(kind, size, hosts) for hosts in range(fewest, spec.workers + 1))
 
 
 def _sizes_on(hosts: Counter[int], spec: JobSpec) -> list[int]:

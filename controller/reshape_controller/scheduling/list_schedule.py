@@ -269,12 +269,17 @@ class Scheduler:
                     break
                 if slot % hosts not in free:
                     slots.append(slot)
-            for host in [host for host in free if type_of[host] == type_number]:
-                times = free[host][gang.each - 1 :: gang.each]
-                slots += [time * hosts + host for time in times]
-            slots = sorted(slots)[: gang.workers]
+            last = slots[-1] if len(slots) == gang.workers else NEVER_MS * hosts
+            for host, times in free.items():
+                if type_of[host] != type_number or len(times) < gang.each:
+                    continue
+                if times[gang.each - 1] * hosts + host < last:
+                    of_host = times[gang.each - 1 :: gang.each]
+                    slots += [time * hosts + host for time in of_host]
             if len(slots) < gang.workers:
                 continue
+            slots.sort()
+            del slots[gang.workers :]
             end_here = slots[-1] // hosts + duration
             if not gpus_of or end_here < end:
                 end, gpus_of = end_here, {}
