@@ -451,6 +451,8 @@ class Trial:
     position: int | None
     predicted_start_at_s: float | None
     predicted_end_at_s: float | None
+    hosts: tuple[str, ...] = ()
+    """All its hosts, if its workers would be on several; ``host`` is that of the first."""
 
 
 class By(StrEnum):

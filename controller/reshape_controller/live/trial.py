@@ -42,4 +42,5 @@ def trial(parts: tuple[str, ...], policy: Policy, spec: JobSpec, now_s: float) -
         expected.position if own is None else None,
         now_s if own is not None else expected.predicted_start_at_s,
         expected.predicted_end_at_s,
+        own.all_hosts if own is not None and own.shares else (),
     )

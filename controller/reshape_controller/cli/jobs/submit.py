@@ -123,7 +123,7 @@ def trial_text(found: Trial, now_s: float) -> str:
     """Return what would be decided about a record, in lines."""
     lines = [f"{found.name} would wait: {one_line(found.reason)}"]
     if found.starts:
-        where = f"{gpus(found.size)} of {found.host}"
+        where = f"{gpus(found.size)} of {' and '.join(found.hosts) or found.host}"
         lines = [f"{found.name} would start at once on {where}: {one_line(found.reason)}"]
     for change in found.changes:
         to = gpus(change.size_after) if change.size_after else "the queue (preempted)"
