@@ -156,6 +156,7 @@ class RandomSpans(RandomPlans):
                 targets.append(Target(JobId("a"), 4, HostId("host-0"), shares))
             world.apply(Plan(tuple(targets), "test"))
         world.auto = False
+        self.check_requests()  # of the scene itself: a may save when it is asked
 
     def run(self) -> None:
         if self.rng.random() < 0.5:
