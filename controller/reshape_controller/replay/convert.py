@@ -444,7 +444,8 @@ def _assumptions(columns: Columns, choices: Choices) -> list[str]:
         more = " ".join(str(size) for size in choices.sizes)
         sizes = f"{more}, and the job's own" if more else "the job's own"
     else:
-        sizes = f"powers of two up to {choices.largest}, and the job's own"
+        more = "" if choices.span is Spans.NEVER else ", of larger jobs up to their own"
+        sizes = f"powers of two up to {choices.largest}{more}, and the job's own"
     drawn = f"drawn from job set {choices.job_set} by the job's name"
     return [
         f"job types: {drawn if columns.model is None else f'by {columns.model}'}",

@@ -377,6 +377,7 @@ def test_jobs_larger_than_a_host_keep_their_gpus_on_several_hosts_if_that_is_ask
         pytest.approx(gpus * 600, abs=gpus) for gpus in (16, 12, 17, 4)
     ]
     assert counts(found) == {"with more than 1024 GPUs": 1}
+    assert any("two up to 8, of larger jobs up to their own" in line for line in found.assumptions)
     assert any("at most 8 GPUs each (3 rows of the trace)" in line for line in found.assumptions)
     rigid = converted(folder, rows, Choices(span=Spans.IF_NEEDED, sizes=()))
     assert [job.optional_gpus for job in rigid.jobs] == [(16,), (12,), (17,), (4,)]
