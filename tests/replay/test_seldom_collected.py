@@ -9,7 +9,8 @@ import pytest
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.replay.inputs import PolicyError
-from reshape_controller.replay.shell import COLLECT_AFTER, replay
+from reshape_controller.replay.rare_collections import COLLECT_AFTER
+from reshape_controller.replay.shell import replay
 from tests.support.replay_bed import job, scene
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records.limits import GLOBAL_BATCH_MAX, GPUS_MAX, PRIORITY_MAX, STEPS_MAX
 from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
+from reshape_controller.replay.rare_collections import rare_collections
 from reshape_controller.replay.slurm_cells import gpu_type_of, is_resources
 from reshape_controller.replay.trace_cells import (
     BadCell,
@@ -45,6 +46,7 @@ from reshape_controller.replay.trace_rows import (
 )
 from reshape_profiles.loader import Bundle
 
+_BY_SUBMISSION = itemgetter(1, 0)
 BACKWARDS = "times run backwards"
 
 
@@ -146,6 +148,13 @@ def convert(
         raise ReplayError("name one column of parts of GPUs: --milli or --percent")
     if columns.hosts is not None and choices.span is Spans.NEVER:
         raise ReplayError("a column of hosts is of use with --span only")
+    with rare_collections():
+        return _converted(paths, columns, bundle, choices)
+
+
+def _converted(
+    paths: Sequence[Path], columns: Columns, bundle: Bundle, choices: Choices
+) -> Conversion:
     converter = _Converter(columns, bundle, choices)
     order = [getattr(columns, each.name) for each in fields(Columns)]
     bad, before = BadRows(), 0
@@ -165,7 +174,7 @@ def convert(
         counts = by_reason(converter.left_out)
         why = "; ".join(f"{count} {reason}" for reason, count, _ in counts) or "no rows"
         raise ReplayError(f"{paths[0].name}: no row can be replayed ({why})")
-    converter.jobs.sort(key=attrgetter("submit_s", "name"))
+    converter.jobs.sort(key=_BY_SUBMISSION)
     assumptions = (*_assumptions(columns, choices), *converter.defaults())
     return Conversion(tuple(converter.jobs), assumptions, tuple(converter.left_out), bad)
 
@@ -196,6 +205,7 @@ class _Converter:
         self.left_out: list[LeftOut] = []
         self.draw = uniform_by_name(0, "type")
         self.dates: bool | None = None
+        self.unit_s = choices.unit_s
         self.lines: dict[str, int] = {}
         self.files: list[tuple[str, int]] = []
         """Files, and the number of lines of those before."""
@@ -230,23 +240,25 @@ class _Converter:
         else:
             length = self._iterations(iterations) * self._batches(kind, batch)
             seconds = length * self._seconds_per_step(kind, on, amount.number)
-        gpu_s = amount.gpus * seconds if seconds > 0.0 else 0.0
-        unfit = amount.unfit if seconds > 0.0 else "without a length"
-        if unfit or submit_s is None:
-            self.left_out.append(LeftOut(submit_s, unfit or "without a submission", gpu_s))
+        if seconds <= 0.0:
+            self.left_out.append(LeftOut(submit_s, "without a length", 0.0))
+            return
+        if amount.unfit or submit_s is None:
+            unfit = amount.unfit or "without a submission"
+            self.left_out.append(LeftOut(submit_s, unfit, amount.gpus * seconds))
             return
         for note in amount.notes:
             self._count(note)
         whole = amount.whole
         step_s = self.step_s.get((kind, on, whole)) or self._seconds_per_step(kind, on, whole)
-        steps = self._steps(amount.work_gpus * seconds / whole / step_s)
+        length = amount.work_gpus * seconds / whole / step_s
+        steps = (round(length) or 1) if length <= STEPS_MAX else self._steps(length)
         if self.lines.setdefault(key, line) != line:
             what = f"{self.columns.name} is {key!r}, as in {self._place(self.lines[key])}"
             raise BadCell(f"{what}; name a column without repeats, or none")
-        workers = amount.workers
+        workers, span = amount.workers, amount.span
         own = self.sizes.get((whole, workers, sizes)) or self._sizes(whole, workers, sizes)
         rank = self._priority(priority) if priority else 0
-        span = self.rule.span if workers > 1 else Spans.NEVER
         gpu_s = steps * whole * step_s
         self.jobs.append(
             TraceJob(key, submit_s, kind, own, steps, rank, user, workers, span, gpu_s)
@@ -272,10 +284,10 @@ class _Converter:
         return found
 
     def _steps(self, steps: float) -> int:
-        """Return whole steps, at least one. Raises BadCell."""
+        """Return whole steps. Raises BadCell."""
         if steps >= STEPS_MAX + 0.5:
             raise BadCell(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
-        return max(1, round(steps))
+        return round(steps)
 
     def _seconds_per_step(self, kind: str, on: str, number: int) -> float:
         found = self.step_s.get((kind, on, number))
@@ -306,8 +318,16 @@ class _Converter:
 
     def _time(self, text: str, column: str) -> float | None:
         """Return the time in a cell; None if it is missing."""
+        if self.dates is False:  # most traces: a number, as in the row before
+            try:
+                seconds = float(text) * self.unit_s
+            except ValueError:
+                pass
+            else:
+                if -SECONDS_MAX <= seconds <= SECONDS_MAX:
+                    return seconds
         try:
-            seconds, is_date = time_of(text, self.choices.unit_s)
+            seconds, is_date = time_of(text, self.unit_s)
         except ValueError as error:
             if is_no_time(text):
                 return None
@@ -323,7 +343,14 @@ class _Converter:
         """Return a job's seconds of training; 0 without. Raises BadCell."""
         backwards = ""
         if self.columns.end is None:
-            seconds = duration_of(duration, self.columns.duration or "", self.choices.unit_s)
+            try:
+                seconds = float(duration) * self.unit_s
+            except ValueError:
+                pass
+            else:
+                if 0.0 < seconds <= SECONDS_MAX:
+                    return seconds
+            seconds = duration_of(duration, self.columns.duration or "", self.unit_s)
             if seconds < 0.0:
                 backwards = f"{self.columns.duration} is {duration}"
         else:

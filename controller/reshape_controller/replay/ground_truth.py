@@ -34,7 +34,7 @@ _BITS = 2.0**64
 def uniform(seed: int, *names: object) -> float:
     """Return a number from 0 to 1 that depends only on the arguments."""
     text = ":".join(map(str, (seed, *names)))
-    return _ratio(hashlib.sha256(text.encode()).digest())
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / _BITS
 
 
 def uniform_by_name(seed: int, *names: object) -> Callable[[str], float]:
@@ -44,13 +44,9 @@ def uniform_by_name(seed: int, *names: object) -> Callable[[str], float]:
     def draw(name: str) -> float:
         found = known.copy()
         found.update(name.encode())
-        return _ratio(found.digest())
+        return int.from_bytes(found.digest()[:8]) / _BITS
 
     return draw
-
-
-def _ratio(digest: bytes) -> float:
-    return int.from_bytes(digest[:8]) / _BITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,7 @@ the replay, for its figures would be those of other decisions.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reshape_controller.core import events as ev
@@ -27,6 +25,7 @@ from reshape_controller.replay.event_queue import ticks_up
 from reshape_controller.replay.ground_truth import Truth
 from reshape_controller.replay.inputs import Cluster, Costs, PolicyError, ReplayError, Workload
 from reshape_controller.replay.metrics import JobResult, ReplayMetrics, job_rows, measure
+from reshape_controller.replay.rare_collections import rare_collections
 from reshape_controller.replay.world import World
 from reshape_controller.scheduling import rounds
 from reshape_controller.scheduling.planner import FailureKind, Planner, PolicyFailure
@@ -35,8 +34,6 @@ from reshape_profiles.schema import DEFAULT_TYPE, Profile
 
 ROUNDS_AT_ONCE_MAX = 10_000
 """Largest number of rounds at one moment; more mean an endless exchange of engine and world."""
-COLLECT_AFTER = 200_000
-"""Number of live new values that starts a search for reference cycles."""
 NEVER_S = 1e10
 LIMITS = Limits(
     early_init_s=NEVER_S,
@@ -137,24 +134,9 @@ def replay(
     round; ``planner``: makes the policy's plans (to time them). Raises ReplayError, PolicyError.
     """
     shell = Shell(scene, policy, mechanism, seed, keep, check, planner)
-    with _rare_collections():
+    with rare_collections():
         shell.run()
     return shell.result()
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Let the garbage collector run rarely.
-
-    A replay makes millions of short-lived values and almost no cycles; the default of a collection
-    per 700 values takes a twelfth of its time.
-    """
-    first, *others = gc.get_threshold()
-    gc.set_threshold(max(first, COLLECT_AFTER) if first else 0, *others)
-    try:
-        yield
-    finally:
-        gc.set_threshold(first, *others)
 
 
 class Shell:

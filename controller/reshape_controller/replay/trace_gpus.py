@@ -41,6 +41,7 @@ class Amount(NamedTuple):
     """GPUs of the job: at most the largest number, unless it spans hosts."""
     workers: int
     """1, or the workers of a job that may be on several hosts."""
+    span: Spans
     work_gpus: float
     """GPU time of the job, over the seconds of the row."""
     notes: tuple[str, ...]
@@ -81,7 +82,8 @@ def amount_of(gpu_count: float, share: float, on_hosts: int, rule: Rule) -> Amou
         if not rule.cap:
             unfit = unfit or f"with more than {largest} GPUs (--span or --cap keeps them)"
     work_gpus = float(number) if rule.parts is Parts.ROUND else held
-    return Amount(held, number, whole, workers, work_gpus, tuple(notes), unfit)
+    span = rule.span if workers > 1 else Spans.NEVER
+    return Amount(held, number, whole, workers, span, work_gpus, tuple(notes), unfit)
 
 
 def _workers(number: int, largest: int, least: int) -> int:

@@ -98,7 +98,7 @@ def write_converted(
     head: tuple[str, ...] = CONVERTED
     rows: Iterable[tuple[object, ...]] = (
         (name, (at_s - first_s) / density, kind, own if jsonl else texts[own], steps, rank, user)
-        for name, at_s, kind, own, steps, rank, user, *_ in jobs
+        for name, at_s, kind, own, steps, rank, user, _, _, _ in jobs
     )
     if any(job.workers > 1 for job in jobs):
         head = (*CONVERTED, "workers", "span")
