@@ -47,6 +47,8 @@ from reshape_controller.replay.trace_rows import (
 from reshape_profiles.loader import Bundle
 
 _BY_SUBMISSION = itemgetter(1, 0)
+_Step = tuple[str, str, int, int]
+"""Job type, GPU type, GPUs and hosts, on which the duration of a step depends."""
 BACKWARDS = "times run backwards"
 
 
@@ -212,7 +214,7 @@ class _Converter:
         self.default_counts: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
         self.gpu_types: dict[tuple[str, str], str] = {}
-        self.step_s: dict[tuple[str, str, int], float] = {}
+        self.step_s: dict[_Step, float] = {}
         self.sizes: dict[tuple[int, int, str], tuple[int, ...]] = {}
         self.amounts: dict[tuple[str, str, str], Amount] = {}
         self.rule = Rule(choices.largest, choices.parts, choices.cap, choices.span)
@@ -239,7 +241,7 @@ class _Converter:
             seconds = self._duration_s(duration, start, end, submit_s)
         else:
             length = self._iterations(iterations) * self._batches(kind, batch)
-            seconds = length * self._seconds_per_step(kind, on, amount.number)
+            seconds = length * self._seconds_per_step((kind, on, amount.number, amount.hosts))
         if seconds <= 0.0:
             self.left_out.append(LeftOut(submit_s, "without a length", 0.0))
             return
@@ -250,7 +252,8 @@ class _Converter:
         for note in amount.notes:
             self._count(note)
         whole = amount.whole
-        step_s = self.step_s.get((kind, on, whole)) or self._seconds_per_step(kind, on, whole)
+        step = (kind, on, whole, amount.hosts)
+        step_s = self.step_s.get(step) or self._seconds_per_step(step)
         length = amount.work_gpus * seconds / whole / step_s
         steps = (round(length) or 1) if length <= STEPS_MAX else self._steps(length)
         if self.lines.setdefault(key, line) != line:
@@ -289,11 +292,10 @@ class _Converter:
             raise BadCell(f"is a job of {steps:g} steps; at most {STEPS_MAX:g} can be replayed")
         return round(steps)
 
-    def _seconds_per_step(self, kind: str, on: str, number: int) -> float:
-        found = self.step_s.get((kind, on, number))
+    def _seconds_per_step(self, step: _Step) -> float:
+        found = self.step_s.get(step)
         if found is None:
-            found = self.book.seconds_per_step(kind, on, number)
-            self.step_s[kind, on, number] = found
+            found = self.step_s[step] = self.book.seconds_per_step(*step)
         return found
 
     def _count(self, text: str) -> None:

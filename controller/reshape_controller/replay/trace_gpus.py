@@ -42,6 +42,8 @@ class Amount(NamedTuple):
     workers: int
     """1, or the workers of a job that may be on several hosts."""
     span: Spans
+    hosts: int
+    """The fewest hosts that hold its workers."""
     work_gpus: float
     """GPU time of the job, over the seconds of the row."""
     notes: tuple[str, ...]
@@ -82,8 +84,10 @@ def amount_of(gpu_count: float, share: float, on_hosts: int, rule: Rule) -> Amou
         if not rule.cap:
             unfit = unfit or f"with more than {largest} GPUs (--span or --cap keeps them)"
     work_gpus = float(number) if rule.parts is Parts.ROUND else held
-    span = rule.span if workers > 1 else Spans.NEVER
-    return Amount(held, number, whole, workers, span, work_gpus, tuple(notes), unfit)
+    span, hosts = Spans.NEVER, 1
+    if workers > 1:
+        span, hosts = rule.span, math.ceil(workers / (largest // (whole // workers)))
+    return Amount(held, number, whole, workers, span, hosts, work_gpus, tuple(notes), unfit)
 
 
 def _workers(number: int, largest: int, least: int) -> int:
