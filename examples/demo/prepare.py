@@ -74,7 +74,7 @@ def first_look(environment: str) -> None:
 
 def import_tensorflow() -> None:
     """Import TensorFlow once: its files are in the file cache then. Raises Failed."""
-    command = [ROOT / ".venv" / "bin" / "python", "-c", "import tensorflow"]
+    command = [str(ROOT / ".venv" / "bin" / "python"), "-c", "import tensorflow"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(done.stderr, end="", file=sys.stderr)

@@ -275,9 +275,9 @@ class Reference:
         for job in self.head:
             if start is None or job.id != self.newcomer:
                 ends.append(self._schedule(job, free))
-        gpus = [time for times in free.values() for time in times]
+        free_ms = [time for times in free.values() for time in times]
         area = sum(self._area(job) for job in self.tail)
-        level = -(-(sum(gpus) + area) // len(gpus)) if gpus else 0
+        level = -(-(sum(free_ms) + area) // len(free_ms)) if free_ms else 0
         makespan, total = max([*ends, level if area else 0]), sum(ends)
         return (
             (makespan, total) if self.rules.objective is Objective.MAKESPAN else (total, makespan)
