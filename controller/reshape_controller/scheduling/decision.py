@@ -80,6 +80,8 @@ class Decision:
         """Queued jobs that were examined to find these."""
         self._outranking = 0
         """Queued jobs that were examined to start at the cost of jobs of lower priority."""
+        self._fitting: dict[tuple[object, ...], bool] = {}
+        """Whether a job that may span fits on idle GPUs, by what that depends on."""
         self._cooling = self._find_cooling() if snapshot.queued else []
 
     def make(self) -> Plan:
@@ -255,8 +257,13 @@ class Decision:
             return True
         if not self._most_idle or not self._spans(newcomer):
             return False
-        hosts = self._hosts_for(newcomer)
-        return bool(gang_start.starts(self._snapshot, newcomer, hosts))
+        own = newcomer.id if newcomer.initialized or newcomer.unfit_on else None
+        spec = newcomer.spec
+        key = (own, newcomer.sizes, spec.workers, spec.span, spec.placement, newcomer.only_host)
+        if key not in self._fitting:
+            hosts = self._hosts_for(newcomer)
+            self._fitting[key] = bool(gang_start.starts(self._snapshot, newcomer, hosts))
+        return self._fitting[key]
 
     def _idle_starts(self, newcomer: JobView, hosts: list[HostView]) -> Iterator[Candidate]:
         """The starts of a queued job on idle GPUs."""
@@ -462,6 +469,7 @@ class Decision:
         if len(others) < len(self._hosts):
             self._empty.add_held_for(newcomer)
         self._hosts = others
+        self._fitting.clear()
         self._idle = [host for host in self._idle if host.id not in held]
         self._most_idle = legal_moves.most_idle(self._idle)
 
