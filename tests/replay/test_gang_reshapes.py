@@ -96,6 +96,22 @@ def test_every_policy_starts_a_job_on_one_host_while_one_has_the_gpus(policy: st
     assert targets(result)[0] == {"small": (4, BOTH[:1])}
 
 
+def test_a_job_moves_onto_several_hosts_once_they_are_free() -> None:
+    """It starts on the one free host, and is launched again on both when the other is free."""
+    first = gang_job("first", 4, steps=500, **ONE_HOST)
+    large = gang_job("large", 4, 8, steps=6000)
+    result = played(gang_scene((0.0, first), (1.0, large)), "adaptive")
+    assert targets(result) == [
+        {"first": (4, BOTH[:1])},
+        {"large": (4, BOTH[1:])},
+        {"large": (8, BOTH)},
+    ]
+    assert chosen_texts(result)[2].startswith(
+        "large moves from 4 GPUs of host-0001 to 8 of host-0000 and host-0001."
+    )
+    assert (result.metrics.container_restarts, result.metrics.steps_lost) == (1, 0)
+
+
 ONE_HOST: dict[str, Any] = {"workers": 1, "span": Spans.NEVER}
 
 

@@ -287,6 +287,7 @@ class GrowthBounds:
         self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
         self._speedups: dict[tuple[RunningClass, int], float] = {}
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
+        self._can_reshape = snapshot.mechanism is not Mechanism.NONE
         index = ClusterIndex.of(snapshot, predictor)
         self._running_index, numbers = index.running_index, index.numbering.numbers
         idle, most = snapshot.idle, dict.fromkeys(index.numbering.types, 0)
@@ -309,9 +310,9 @@ class GrowthBounds:
         return any(key.pinned for key in self._running_index.classes)
 
     @property
-    def gangs(self) -> list[JobView]:
-        """The running jobs on several hosts that a plan may name; no bound is known for them."""
-        entries = self._running_index.gangs.values()
+    def may_span(self) -> list[JobView]:
+        """The running jobs that a plan may name and that may be on several hosts."""
+        entries = self._running_index.may_span.values() if self._can_reshape else ()
         return [entry.job for entry in entries if not entry.job.frozen]
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from reshape_controller.core.job_estimate import Estimates, JobEstimate
-from reshape_controller.core.model import HostId, JobId, Mechanism
+from reshape_controller.core.model import HostId, JobId, Mechanism, Spans
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_controller.scheduling.predictor import Predictor
@@ -198,6 +198,8 @@ class RunningIndex:
         """Jobs that are in no class: no plan may name them, or they are gangs."""
         self.gangs: dict[JobId, RunningEntry] = {}
         """The jobs on several hosts."""
+        self.may_span: dict[JobId, RunningEntry] = {}
+        """The jobs that may be on several hosts, whether they are or not."""
 
     @property
     def absolute_count(self) -> int:
@@ -242,6 +244,8 @@ class RunningIndex:
         elif host >= 0:
             self.on_host[host][job.id] = entry
             self.gpus_on_host[host] += job.size
+        if job.spec.span is not Spans.NEVER:
+            self.may_span[job.id] = entry
         if host >= 0 and self._can_reshape and not job.frozen and not job.shares:
             self._add_to_class(entry, estimate.trains)
         else:
@@ -265,6 +269,7 @@ class RunningIndex:
             return
         job, job_class = entry.job, entry.job_class
         del self._types[job.spec.job_type].jobs[job_id]
+        self.may_span.pop(job_id, None)
         if entry.parts is not None:
             del self.gangs[job_id]
             for part, count in entry.parts.items():

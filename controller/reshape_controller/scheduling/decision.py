@@ -20,6 +20,7 @@ from reshape_controller.core.plan import (
     Plan,
     Preemption,
     Snapshot,
+    Target,
 )
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import (
@@ -336,11 +337,11 @@ class Decision:
         self, newcomer: JobView, hosts: list[HostView], *, overdue: bool
     ) -> list[Candidate]:
         """The starts for which several jobs shrink."""
-        tried, by_host = hosts if overdue else _with_most_idle(hosts), self._donors.by_host
-        found = list(candidates.multi_donor_starts(self._forecast, newcomer, tried, by_host))
+        tried, donors = hosts if overdue else _with_most_idle(hosts), self._donors
+        found = list(candidates.multi_donor_starts(self._forecast, newcomer, tried, donors.by_host))
         if self._spans(newcomer):
-            donors = [*self._donors.gangs, *self._donors.on_hosts(hosts)]
-            found += gang_options.several_donors_starts(self._forecast, newcomer, hosts, donors)
+            jobs = [*donors.gangs, *donors.on_hosts(hosts)]
+            found += gang_options.several_donors_starts(self._forecast, newcomer, hosts, jobs)
         return found
 
     def _grow(self) -> Plan | None:
@@ -358,6 +359,7 @@ class Decision:
                 return plan
         options = evaluate_growths(outlook, self._idle, self._growth, evaluation.baseline[:2])
         options.pending += gang_options.growths(self._forecast, self._growing_gangs, self._idle)
+        options.pending += [gang_options.move(self._forecast, move) for move in self._gang_moves]
         ranking = evaluation.rank(options, must_save=True)
         if ranking.best is not None:
             job = self._forecast.running(ranking.best.job)
@@ -397,7 +399,8 @@ class Decision:
         if snapshot.explain or snapshot.queued:
             return False
         growth = self._growth
-        return not (growth.any_pinned or growth.candidates or self._growing_gangs)
+        alone = growth.any_pinned or growth.candidates
+        return not (alone or self._growing_gangs or self._gang_moves)
 
     def _grow_to_pin(self, evaluation: Evaluation, job: JobView) -> Plan | None:
         """Give a pinned job its size as soon as enough GPUs are idle on its host, or hosts."""
@@ -410,11 +413,15 @@ class Decision:
     @cached_property
     def _growing_gangs(self) -> list[JobView]:
         """The gangs for which each of their hosts has idle GPUs."""
-        snapshot = self._snapshot
-        if snapshot.mechanism is Mechanism.NONE or not self._rules.gangs:
-            return []
         by_id = {host.id: host for host in self._idle}
-        return [job for job in self._growth.gangs if gang_moves.growth_sizes(job, by_id)]
+        gangs = self._growth.may_span if self._rules.gangs else []
+        return [job for job in gangs if job.shares and gang_moves.growth_sizes(job, by_id)]
+
+    @cached_property
+    def _gang_moves(self) -> list[Target]:
+        """The moves of running jobs to several hosts."""
+        jobs = self._growth.may_span if self._rules.gangs else []
+        return gang_options.move_targets(self._snapshot, jobs, self._hosts)
 
     def _find_cooling(self) -> list[RunningEntry]:
         """The running jobs that were reshaped, or refused to be, and may not be shrunk yet."""

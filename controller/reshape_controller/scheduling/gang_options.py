@@ -1,18 +1,19 @@
 """The options of one decision in which a job on several hosts starts, gives or grows.
 
 Does: enumerates the starts of a job that may span on idle GPUs, starts on GPUs that a gang
-releases, starts of a gang on GPUs that running jobs release on several hosts, and the growth of a
-gang in place. The other options are those of ``candidates``. Times are milliseconds from now.
+releases, starts of a gang on GPUs that running jobs release on several hosts, the growth of a gang
+in place, and the move of a running job to more GPUs of several hosts. The other options are those
+of ``candidates``. Times are milliseconds from now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from reshape_controller.core import gang
-from reshape_controller.core.model import HostId, JobId
-from reshape_controller.core.plan import HostView, JobView, Target
+from reshape_controller.core.model import HostId, JobId, Spans
+from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.scheduling import gang_moves, gang_start
 from reshape_controller.scheduling.candidates import Candidate, donor_end_ms
 from reshape_controller.scheduling.forecast import Forecast
@@ -118,6 +119,71 @@ def grow(forecast: Forecast, job: JobView, size: int) -> Candidate:
     assert job.host is not None
     ends, moved = ((job, end),), size - job.size
     return Candidate(job, size, job.host, (), ends, tuple(changes), moved, job.shares)
+
+
+def move_targets(
+    snapshot: Snapshot, jobs: Iterable[JobView], hosts: Sequence[HostView]
+) -> list[Target]:
+    """Return the moves of running jobs to more GPUs on several hosts, by a relaunch: on idle GPUs
+    of ``hosts`` and those that they have there, each size on each GPU type."""
+    idle: dict[str, int] = {}
+    for host in hosts:
+        idle[host.gpu_type] = idle.get(host.gpu_type, 0) + host.idle
+    found = []
+    for job in jobs:
+        if not job.growable or job.pinned or job.fixed_because or not gang_start.may_span(job):
+            continue
+        own = gang_moves.by_host(job, job.size)
+        for kind, count in sorted(idle.items()):
+            has = job.size if kind == job.gpu_type else 0
+            sizes = [size for size in job.sizes if job.size < size <= has + count]
+            if not count or not sizes:
+                continue
+            fit = [h for h in hosts if h.gpu_type == kind and h.id not in job.unfit_on]
+            rooms = gang_start.with_idle(fit, own)
+            for size in sizes:
+                shares = gang_start.place(job, size, rooms)
+                is_same = sorted(shares) == sorted(job.shares)
+                if len(shares) > 1 and not is_same and _may_span_now(snapshot, job, own, size):
+                    found.append(gang_start.target_of(job, size, shares))
+    return found
+
+
+def _may_span_now(snapshot: Snapshot, job: JobView, own: Mapping[HostId, int], size: int) -> bool:
+    """Whether the job may be on several hosts with so many GPUs: with ``span: if-needed`` no host
+    has room for all of them now."""
+    if job.spec.span is Spans.ANY:
+        return True
+    return all(host.idle + own.get(host.id, 0) < size for host in snapshot.hosts)
+
+
+def move(forecast: Forecast, target: Target) -> Candidate:
+    """Return the move of a running job to several hosts. GPUs that it leaves are free once its
+    container has ended."""
+    predictor, gpu_type = forecast.predictor, forecast.gpu_type(target.host)
+    job = forecast.running(target.job)
+    hosts = len(target.shares)
+    by_size = predictor.reshaped_by_size_s(job, gpu_type, moves=True, hosts=hosts)
+    before, end = forecast.end_ms(job), to_ms(by_size[target.size])
+    free = to_ms(predictor.release_s(job))
+    has, gets = gang_moves.by_host(job, job.size), gang.wanted(target, job.spec)
+    changes: list[HostChange] = []
+    for host in dict.fromkeys((*has, *gets)):
+        if host in forecast.numbers:
+            old, new = has.get(host, 0), gets.get(host, 0)
+            removed = (before,) * old + (0,) * max(0, new - old)
+            added = (end,) * new + (free,) * max(0, old - new)
+            changes.append((forecast.numbers[host], removed, added))
+    return Candidate(
+        job,
+        target.size,
+        target.host,
+        (),
+        ((job, end),),
+        tuple(changes),
+        target.size,
+        target.shares,
+    )
 
 
 def start(
