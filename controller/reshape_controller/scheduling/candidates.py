@@ -281,7 +281,8 @@ def _cheapest(
         _, job_id, keeps, loss = min(steps)
         missing -= kept[job_id] - keeps
         kept[job_id], losses[job_id] = keeps, loss
-    return [(donor, kept[donor.id]) for donor in donors if kept[donor.id] < donor.size]
+    given = [(donor, kept[donor.id]) for donor in donors if kept[donor.id] < donor.size]
+    return sorted(given, key=lambda entry: entry[0].id)
 
 
 def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:

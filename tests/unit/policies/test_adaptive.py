@@ -384,3 +384,15 @@ def test_the_longest_wait_is_over_at_its_very_end() -> None:
     assert V1.decide(cluster.snapshot()).targets == ()
     cluster.now_s = 10_000.001
     assert V1.decide(cluster.snapshot()).reason_code == "shrinks-for-overdue"
+
+
+def test_several_donors_are_named_in_one_order_however_the_index_has_them() -> None:
+    cluster = Cluster({"a": ("V100", 4)})
+    for name in ("y", "x"):
+        cluster.runs(name, 2, speed={1: 2.0, 2: 1.0}, left=5000)
+    cluster.waits("new", speed={2: 1.0}, left=20)
+    snapshot = cluster.snapshot()
+    turned = replace(snapshot, running=snapshot.running[::-1])
+    plans = [make_policy("adaptive").decide(seen) for seen in (snapshot, turned)]
+    assert [target.job for target in plans[0].targets] == ["new", "x", "y"]
+    assert plans[0].targets == plans[1].targets
