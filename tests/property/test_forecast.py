@@ -212,7 +212,11 @@ def test_options_on_several_hosts_are_evaluated_as_the_definition_does(
             assert bound[0] <= evaluated[0]
             assert bound[1] <= evaluated[1]
     grown, reference = forecast.outlook(), Reference(snapshot, None, head_max, rules)
-    for option in gang_options.growths(forecast, gangs, hosts):
+    moves = gang_options.move_targets(snapshot, snapshot.running, hosts)
+    for option in (
+        *gang_options.growths(forecast, gangs, hosts),
+        *(gang_options.move(forecast, target) for target in moves),
+    ):
         assert grown.evaluate(option.ends, option.changes) == reference.evaluate(targets_of(option))
 
 

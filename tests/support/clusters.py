@@ -249,8 +249,9 @@ class Reference:
                 end = round(then.total_s * 1000)
                 before, parts = gpus_by_host(job), self._gpus_of(target)
                 if moves:
+                    release_ms = round(self.predictor.release_s(job) * 1000)
                     for host, count in before.items():
-                        free[host] += [round(self.predictor.release_s(job) * 1000)] * count
+                        free[host] += [release_ms] * (count - parts.get(host, 0))
                 lent_end = self._lent_end(job, target, newcomer_end)
                 for host in parts if not moves else ():
                     gives = before[host] - parts[host]

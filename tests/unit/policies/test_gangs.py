@@ -104,6 +104,19 @@ def test_a_job_that_may_span_if_needed_leaves_held_hosts_alone() -> None:
     assert all(not target.shares for target in plan.targets)
 
 
+@pytest.mark.parametrize(("span", "moves"), [(Spans.ANY, True), (Spans.IF_NEEDED, False)])
+def test_a_job_that_may_span_if_needed_stays_while_any_host_has_room(
+    span: Spans, moves: bool
+) -> None:
+    """A slower host has room for all eight GPUs."""
+    cluster = Cluster({**HOSTS, "slow": ("P100", 8)})
+    slow = {size: 10.0 * seconds for size, seconds in SPEED.items()}
+    speeds = {"V100": SPEED, "P100": slow}
+    more: dict[str, Any] = {"sizes": (4, 8), "workers": 2, "span": span, "left": 5000}
+    cluster.runs("job", 4, on="a", speeds=speeds, **more)
+    assert decided(cluster).targets == ((both("job", 8),) if moves else ())
+
+
 def test_adaptive_v1_says_that_it_leaves_gangs_as_they_are() -> None:
     cluster = with_gang().waits("new", sizes=(4,), speed=SPEED, left=50, **GANG)
     plan = decided(cluster, "adaptive-v1")
