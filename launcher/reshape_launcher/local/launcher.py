@@ -115,7 +115,8 @@ class LocalLauncher:
 
     def no_gang(self) -> RecordRefused | None:
         """Return that there is one host."""
-        return one_host_only("it asks for workers on several hosts, and this machine is one")
+        what = "it asks for workers on several hosts, and this machine plays one (--hosts: more)"
+        return one_host_only(what)
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; if it runs, write torn files of its launch again.
