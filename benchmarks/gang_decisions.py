@@ -19,11 +19,12 @@ from dataclasses import replace
 
 from decision_latency import SIZES, conditions, figures, snapshot
 
-from reshape_controller.core.model import Share, Spans
+from reshape_controller.core.model import HostId, Share, Spans
 from reshape_controller.core.plan import JobView, Policy, Snapshot
 from reshape_controller.policies import make_policy
 
-QUEUED = (0, 1, 1000)
+CASES = ((0, 50), (1, 0), (1000, 0))
+"""Queued jobs, and running jobs that have just ended, whose GPUs are idle."""
 EVEN = tuple(size for size in SIZES if size % 2 == 0)
 
 
@@ -60,6 +61,16 @@ def with_gangs(seen: Snapshot, part: float) -> Snapshot:
     return replace(seen, running=tuple(jobs), queued=tuple(queue))
 
 
+def without_first(seen: Snapshot, count: int) -> Snapshot:
+    """Return the cluster in which the first ``count`` jobs have ended."""
+    idle: dict[HostId, int] = {}
+    for job in seen.running[:count]:
+        assert job.host is not None
+        idle[job.host] = idle.get(job.host, 0) + job.size
+    hosts = tuple(replace(host, idle=host.idle + idle.get(host.id, 0)) for host in seen.hosts)
+    return replace(seen, running=seen.running[count:], hosts=hosts)
+
+
 def milliseconds(policy: Policy, seen: Snapshot) -> float:
     """Return the processor time of a decision."""
     gc.collect()
@@ -68,12 +79,14 @@ def milliseconds(policy: Policy, seen: Snapshot) -> float:
     return (time.process_time() - begun_s) * 1e3
 
 
-def compared(policy: Policy, queued: int, part: float, repeats: int) -> dict[str, object]:
+def compared(
+    policy: Policy, queued: int, ended: int, part: float, repeats: int
+) -> dict[str, object]:
     """Measure decisions with and without gangs on ``repeats`` clusters of 1,000 running jobs."""
     times: dict[bool, list[float]] = {False: [], True: []}
-    gangs = 0
+    gangs, plain = 0, snapshot(1, 0, 0)
     for seed in range(repeats):
-        plain = snapshot(1000, queued, seed)
+        plain = without_first(snapshot(1000 + ended, queued, seed), ended)
         spanning = with_gangs(plain, part)
         gangs = sum(bool(job.shares) for job in spanning.running)
         for has_gangs in (False, True) if seed % 2 else (True, False):
@@ -84,6 +97,7 @@ def compared(policy: Policy, queued: int, part: float, repeats: int) -> dict[str
         "running": 1000,
         "on_two_hosts": gangs,
         "queued": queued,
+        "idle_gpus": sum(host.idle for host in plain.hosts),
         "without_cpu_ms": figures(times[False]),
         "with_cpu_ms": figures(times[True]),
         "ratio": round(ratio, 2),
@@ -101,7 +115,7 @@ def main() -> None:
         "policy": options.policy,
         "conditions": conditions(),
         "repeats": options.repeats,
-        "decisions": [compared(policy, queued, options.part, options.repeats) for queued in QUEUED],
+        "decisions": [compared(policy, *case, options.part, options.repeats) for case in CASES],
     }
     print(json.dumps(document, indent=1))
 
