@@ -14,14 +14,7 @@ from heapq import nsmallest
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Mechanism, Spans
 from reshape_controller.core.phrases import gpus
-from reshape_controller.core.plan import (
-    HostView,
-    JobView,
-    Plan,
-    Preemption,
-    Snapshot,
-    Target,
-)
+from reshape_controller.core.plan import HostView, JobView, Plan, Preemption, Snapshot, Target
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import (
     candidates,
