@@ -53,6 +53,8 @@ class JobLine:
     """When its SideCar first reported this progress; null before the first step."""
     overtaken_by: Overtaking | None = None
     """The newest start of a later job while it waits; null without one."""
+    hosts: tuple[str, ...] = ()
+    """All its hosts, if its workers are on several; ``host`` is that of the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.core.model import JobId
+from reshape_gpu.overview import FailureLine, JobLine
 from reshape_sidecar.wire import Phase
 from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
 
@@ -154,3 +157,10 @@ def test_a_user_who_sees_own_jobs_alone_gets_no_line_of_another(tmp_path: Path) 
             assert (await it.get(path)).json[field].count("bad-1") == 2
 
     run(tmp_path, test, identities)
+
+
+def test_a_line_has_every_value_of_a_job_that_the_page_shows() -> None:
+    script = (files("reshape_controller.http") / "page" / "overview.js").read_text()
+    shown = set(re.findall(r"\bjob\.(\w+)", script))
+    assert "hosts" in shown
+    assert shown <= {each.name for line in (JobLine, FailureLine) for each in fields(line)}
