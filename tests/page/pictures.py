@@ -24,7 +24,7 @@ VIEWS = {
 }
 THEMES = ("light", "dark")
 WIDTH, HEIGHT = 1280, 800
-COLOURS = 96
+COLOURS = 192
 """Colours of a picture: enough for text on plain grounds, and a fifth of the bytes."""
 PART = 0.6
 """Part of the replay after which it is cut off."""

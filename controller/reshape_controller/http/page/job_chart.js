@@ -28,7 +28,7 @@ export function LineChart({ title, unit, points, dashed = [], marks = [], zero =
   const path = (line) => line.filter((p) => Number.isFinite(p.y)).map((p, n) => `${n ? "L" : "M"}${x(p.x).toFixed(1)} ${y(p.y).toFixed(1)}`).join("");
   const last = points.filter((point) => Number.isFinite(point.y)).at(-1);
   const label = `${title}: from ${short(ys[0])} to ${short(last ? last.y : ys.at(-1))} ${unit}, least ${short(Math.min(...ys))}, most ${short(Math.max(...ys))}`;
-  return html`<figure class="chart"><figcaption>${title} <small>${unit}${last ? `, now ${short(last.y)}` : ""}</small></figcaption>
+  return html`<figure class="chart"><figcaption>${title} <small>${unit}${last ? `, last report ${short(last.y)}` : ""}</small></figcaption>
     <svg viewBox=${`0 0 ${width} ${HEIGHT}`} role="img" aria-label=${label}>
       ${[y0, (y0 + y1) / 2, y1].map((value) => html`<line class="grid" x1=${LEFT} x2=${width - RIGHT} y1=${y(value)} y2=${y(value)} />
         <text class="tick" x=${LEFT - 6} y=${y(value) + 4} text-anchor="end">${short(value)}</text>`)}
