@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import GpuState, HostId, JobId, JobState, Stage
 from tests.support.fed_log import verify
 from tests.support.gang_daemon import (
@@ -124,19 +122,9 @@ def test_killed_after_any_append_a_hand_over_on_two_hosts_is_carried_through(
         launcher = launcher_of_two_hosts()
         daemon = await start(tmp_path, launcher)
         first = await trained(daemon, 4, 8)
-        last_seq = daemon.loop.journal.seq + records_before
-        carry_out = daemon.effects.carry_out
-
-        def only_until(engine: Engine, commands: tuple[Command, ...]) -> None:
-            if daemon.loop.journal.seq < last_seq:
-                carry_out(engine, commands)
-
-        daemon.effects.carry_out = only_until  # type: ignore[method-assign]
+        are_appended = daemon.without_effects_after(records_before)
         await daemon.control.submit(gang("second", 4))
-        end_s = time.monotonic() + 0.7
-        while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:
-            await asyncio.sleep(0.005)
-        await daemon.die()
+        await daemon.die_after(are_appended)
         daemon = await start(tmp_path, launcher)
         second = next(j for j in daemon.loop.engine.state.jobs if j.startswith("second"))
         await daemon.trains(second, 4)

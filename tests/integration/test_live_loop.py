@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
@@ -41,9 +40,9 @@ from reshape_controller.scheduling import rounds
 from reshape_controller.scheduling.planner import FailureKind, Planner
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_sidecar import codec
 from tests.support.document_policies import starts_first
 from tests.support.fed_log import verify
+from tests.support.live_daemon import LiveDaemon
 from tests.support.live_fakes import FakeLauncher
 
 HOST = HostId("host-0")
@@ -78,33 +77,9 @@ class GiveHalf:
 
 
 @dataclass
-class Daemon:
-    loop: Loop
+class Daemon(LiveDaemon):
     hub: SidecarHub
-    effects: Effects
-    control: Control
     launcher: FakeLauncher
-    tasks: list[asyncio.Task[None]]
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        end_s = time.monotonic() + WAIT_S
-        while not holds():
-            assert time.monotonic() < end_s, codec.dumps(
-                tuple(self.loop.engine.state.jobs.values())
-            )
-            await asyncio.sleep(0.01)
-
-    def state_of(self, job: str) -> tuple[str, int]:
-        found = self.loop.engine.state.jobs.get(JobId(job))
-        return (found.state.value, len(found.gpus)) if found is not None else ("over", 0)
-
-    async def die(self) -> None:
-        """As kill -9: nothing is finished, nothing is said."""
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.effects.stop()
-        await self.loop.store.close()
 
 
 async def start(
@@ -130,7 +105,7 @@ async def start(
         asyncio.create_task(loop.run()),
         asyncio.create_task(effects.watch(lambda: loop.engine)),
     ]
-    daemon = Daemon(loop, hub, effects, control, launcher, tasks)
+    daemon = Daemon(loop, effects, control, tasks, hub, launcher)
     await loop.commit(ev.HostAdded(HOST, "V100", GPUS))
     return daemon
 
@@ -270,19 +245,9 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
         daemon = await start(tmp_path, launcher)
         first = await daemon.control.submit(spec("first", 1, 2, 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-        last_seq = daemon.loop.journal.seq + records_before
-        carry_out = daemon.effects.carry_out
-
-        def only_until(engine: Engine, commands: tuple[Command, ...]) -> None:
-            if daemon.loop.journal.seq < last_seq:
-                carry_out(engine, commands)
-
-        daemon.effects.carry_out = only_until  # type: ignore[method-assign]
+        are_appended = daemon.without_effects_after(records_before)
         await daemon.control.submit(spec("second", 2))
-        end_s = time.monotonic() + 0.7
-        while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:
-            await asyncio.sleep(0.005)
-        await daemon.die()
+        await daemon.die_after(are_appended)
         daemon = await start(tmp_path, launcher)
         second = next(j for j in daemon.loop.engine.state.jobs if j.startswith("second"))
         await daemon.until(lambda: daemon.state_of(second) == ("running", 2))

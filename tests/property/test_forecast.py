@@ -23,7 +23,7 @@ from reshape_controller.scheduling.evaluation import (
     evaluate_growths,
     evaluate_shrinks,
 )
-from reshape_controller.scheduling.forecast import Forecast
+from reshape_controller.scheduling.forecast import Forecast, Outlook
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.rules import V1, Objective, Rules
 from tests.property.random_clusters import clusters, fit_hosts
@@ -152,11 +152,7 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
             *candidates.single_donor_starts(forecast, newcomer, hosts, donors),
             *candidates.multi_donor_starts(forecast, newcomer, hosts, donors),
         ):
-            evaluated = outlook.evaluate(option.ends, option.changes)
-            assert evaluated == reference.evaluate(targets_of(option)), targets_of(option)
-            bound = outlook.lower_bound(option.ends, option.changes)
-            assert bound[0] <= evaluated[0]
-            assert bound[1] <= evaluated[1]
+            check_evaluation(outlook, reference, option)
         bounds = DonorBounds(Donors(forecast, [], lambda left: 1))
         options = evaluate_shrinks(
             outlook, newcomer, hosts, bounds, outlook.without_change(), prune=False
@@ -206,11 +202,7 @@ def test_options_on_several_hosts_are_evaluated_as_the_definition_does(
             *gang_options.donor_starts(forecast, newcomer, hosts, donors, gangs),
             *gang_options.several_donors_starts(forecast, newcomer, hosts, [*gangs, *donors]),
         ):
-            evaluated = outlook.evaluate(option.ends, option.changes)
-            assert evaluated == reference.evaluate(targets_of(option)), targets_of(option)
-            bound = outlook.lower_bound(option.ends, option.changes)
-            assert bound[0] <= evaluated[0]
-            assert bound[1] <= evaluated[1]
+            check_evaluation(outlook, reference, option)
     grown, reference = forecast.outlook(), Reference(snapshot, None, head_max, rules)
     moves = gang_options.move_targets(snapshot, snapshot.running, hosts)
     for option in (
@@ -218,6 +210,15 @@ def test_options_on_several_hosts_are_evaluated_as_the_definition_does(
         *(gang_options.move(forecast, target) for target in moves),
     ):
         assert grown.evaluate(option.ends, option.changes) == reference.evaluate(targets_of(option))
+
+
+def check_evaluation(outlook: Outlook, reference: Reference, option: Candidate) -> None:
+    """An option is evaluated as the definition does, and its bound is not above that."""
+    evaluated = outlook.evaluate(option.ends, option.changes)
+    assert evaluated == reference.evaluate(targets_of(option)), targets_of(option)
+    bound = outlook.lower_bound(option.ends, option.changes)
+    assert bound[0] <= evaluated[0]
+    assert bound[1] <= evaluated[1]
 
 
 def growth_of(forecast: Forecast, min_saving_ms: Callable[[int], int]) -> GrowthBounds:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, Spans
@@ -21,13 +21,12 @@ from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_sidecar import codec
 from tests.support.gang_fakes import GangLauncher
 from tests.support.gang_policy import HalveGangs
+from tests.support.live_daemon import LiveDaemon
 
 HOSTS = (HostId("host-0"), HostId("host-1"))
 GPUS = {host: tuple(GpuId(f"{host}-gpu-{number}") for number in range(4)) for host in HOSTS}
-WAIT_S = 20.0
 SILENT_S = 0.3
 """Silence of a host after which its GPUs are lost."""
 LOOK_S = 0.05
@@ -35,28 +34,13 @@ LOOK_S = 0.05
 
 
 @dataclass
-class GangDaemon:
-    loop: Loop
-    effects: Effects
-    control: Control
+class GangDaemon(LiveDaemon):
+    wait_s: ClassVar[float] = 20.0
     launcher: GangLauncher
-    tasks: list[asyncio.Task[None]]
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        end_s = time.monotonic() + WAIT_S
-        while not holds():
-            assert time.monotonic() < end_s, codec.dumps(
-                tuple(self.loop.engine.state.jobs.values())
-            )
-            await asyncio.sleep(0.01)
 
     def job(self, job: JobId) -> Job:
         state = self.loop.engine.state
         return state.jobs.get(job) or state.ended[job]
-
-    def state_of(self, job: JobId) -> tuple[str, int]:
-        found = self.loop.engine.state.jobs.get(job)
-        return (found.state.value, len(found.gpus)) if found is not None else ("over", 0)
 
     async def trains(self, job: JobId, size: int) -> None:
         """Wait until the job runs on so many GPUs."""
@@ -65,14 +49,6 @@ class GangDaemon:
     def held(self, host: HostId) -> set[GpuState]:
         """The states of a host's GPUs."""
         return {self.loop.engine.state.gpus[gpu].state for gpu in GPUS[host]}
-
-    async def die(self) -> None:
-        """As kill -9: nothing is finished, nothing is said."""
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.effects.stop()
-        await self.loop.store.close()
 
 
 def launcher_of_two_hosts() -> GangLauncher:
@@ -101,7 +77,7 @@ async def start(path: Path, launcher: GangLauncher) -> GangDaemon:
 
     watches = (loop.run(), effects.watch(lambda: loop.engine), watch_hosts())
     tasks = [asyncio.create_task(each) for each in watches]
-    daemon = GangDaemon(loop, effects, control, launcher, tasks)
+    daemon = GangDaemon(loop, effects, control, tasks, launcher)
     await daemon.until(lambda: len(loop.engine.state.hosts) == len(HOSTS))
     return daemon
 

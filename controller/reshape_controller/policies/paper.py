@@ -45,8 +45,7 @@ class Paper:
                 return legal_moves.with_gangs_left(plan, snapshot.running, self.name)
         if not incoming:
             return _grow(snapshot, predictor)
-        text = f"{incoming[0].spec.name} and others wait for GPUs"
-        return Plan(reason_code="waits", text=text)
+        return Plan(reason_code="waits", text=f"{incoming[0].spec.name} and others wait for GPUs")
 
 
 def _removable(snapshot: Snapshot) -> _Removable:
