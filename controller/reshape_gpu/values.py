@@ -280,12 +280,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """A number of GPUs that a plan gives a job on a host."""
+    """A number of GPUs that a plan gives a job on a host, or on several."""
 
     job: str
     name: str
     gpus: int
     host: str
+    hosts: tuple[str, ...] = ()
+    """All its hosts, if its workers are on several; ``host`` is that of the first."""
 
 
 @dataclass(frozen=True, slots=True)

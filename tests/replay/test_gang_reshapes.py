@@ -112,6 +112,21 @@ def test_a_job_moves_onto_several_hosts_once_they_are_free() -> None:
     assert (result.metrics.container_restarts, result.metrics.steps_lost) == (1, 0)
 
 
+def test_a_gang_moves_to_one_of_its_hosts_once_that_has_room_for_all() -> None:
+    """On two hosts a step takes 3 s instead of 2 s. A job of three GPUs on each leaves it two."""
+    ones = [gang_job(f"one-{number}", 3, steps=50 + number, **ONE_HOST) for number in range(2)]
+    gang = gang_job("gang", 4, steps=2000)
+    scene = gang_scene(*[(0.0, one) for one in ones], (1.0, gang), cluster="2*5xV100", host_s=1.0)
+    result = played(scene, "adaptive")
+    moves = [plan["gang"] for plan in targets(result) if "gang" in plan]
+    assert len(moves) == 2, moves
+    assert (moves[0][0], len(moves[0][1])) == (4, 2)
+    assert moves[1] == (4, moves[1][1][:1])
+    assert chosen_texts(result)[-1].startswith("gang moves from 4 GPUs of host-")
+    assert (result.metrics.container_restarts, result.metrics.steps_lost) == (1, 0)
+    assert all(job.state == "completed" for job in result.jobs)
+
+
 ONE_HOST: dict[str, Any] = {"workers": 1, "span": Spans.NEVER}
 
 

@@ -21,6 +21,7 @@ from reshape_controller.core.model import (
     Length,
     LengthUnit,
     Mechanism,
+    Placement,
     Spans,
 )
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
@@ -81,6 +82,7 @@ class Cluster:
         kind: str | None = None,
         workers: int = 1,
         span: Spans = Spans.NEVER,
+        placement: Placement = Placement.PACK,
         **more: Any,
     ) -> JobView:
         """Make a view. ``speed``: seconds per step by size (``speeds``: by GPU type); ``left``:
@@ -110,6 +112,7 @@ class Cluster:
             max_wait_s=max_wait_s,
             workers=workers,
             span=span,
+            placement=placement,
         )
         fields: dict[str, Any] = {
             "state": JobState.RUNNING if size else JobState.SUBMITTED,

@@ -22,10 +22,19 @@ def gang_job(name: str, *sizes: int, steps: int, workers: int = 2, **more: Any) 
     return JobSpec(name, ("train",), sizes, length, job_type="gang", workers=workers, **fields)
 
 
-def gang_scene(*jobs: tuple[float, JobSpec], cluster: str = "2*4xV100") -> Scene:
-    """Return a workload of jobs, each with the time at which it is submitted."""
+def gang_scene(
+    *jobs: tuple[float, JobSpec], cluster: str = "2*4xV100", host_s: float = 0.0
+) -> Scene:
+    """Return a workload of jobs, each with the time at which it is submitted. On two hosts a step
+    takes ``host_s`` longer."""
     types = sorted({host.gpu_type for host in cluster_of(cluster).hosts})
     points = tuple(SpeedPoint(kind, n, STEP_S / n) for kind in types for n in range(1, 25))
+    if host_s:
+        points += tuple(
+            SpeedPoint(p.gpu_type, p.gpus, p.seconds_per_step + host_s, hosts=2)
+            for p in points
+            if p.gpus > 1
+        )
     known = (Profile("gang", speed=points, overhead=COSTS),)
     made = tuple([WorkJob(at_s, spec) for at_s, spec in jobs])
     costs = Costs("gangs", COSTS)

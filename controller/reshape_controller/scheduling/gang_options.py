@@ -2,8 +2,8 @@
 
 Does: enumerates the starts of a job that may span on idle GPUs, starts on GPUs that a gang
 releases, starts of a gang on GPUs that running jobs release on several hosts, the growth of a gang
-in place, and the move of a running job to more GPUs of several hosts. The other options are those
-of ``candidates``. Times are milliseconds from now.
+in place, and the move of a running job to more GPUs of several hosts or of a gang to fewer. The
+other options are those of ``candidates``. Times are milliseconds from now.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from reshape_controller.core import gang
-from reshape_controller.core.model import HostId, JobId, Spans
+from reshape_controller.core.model import HostId, JobId, Share, Spans
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.scheduling import gang_moves, gang_start
 from reshape_controller.scheduling.candidates import Candidate, donor_end_ms
@@ -124,8 +124,9 @@ def grow(forecast: Forecast, job: JobView, size: int) -> Candidate:
 def move_targets(
     snapshot: Snapshot, jobs: Iterable[JobView], hosts: Sequence[HostView]
 ) -> list[Target]:
-    """Return the moves of running jobs to more GPUs on several hosts, by a relaunch: on idle GPUs
-    of ``hosts`` and those that they have there, each size on each GPU type."""
+    """Return the moves of running jobs by a relaunch, on idle GPUs of ``hosts`` and those that they
+    have there, each size on each GPU type: to more GPUs on several hosts, and of a gang to as many
+    or more on fewer hosts."""
     idle: dict[str, int] = {}
     for host in hosts:
         idle[host.gpu_type] = idle.get(host.gpu_type, 0) + host.idle
@@ -136,17 +137,32 @@ def move_targets(
         own = gang_moves.by_host(job, job.size)
         for kind, count in sorted(idle.items()):
             has = job.size if kind == job.gpu_type else 0
-            sizes = [size for size in job.sizes if job.size < size <= has + count]
+            sizes = [size for size in job.sizes if job.size <= size <= has + count]
             if not count or not sizes:
                 continue
             fit = [h for h in hosts if h.gpu_type == kind and h.id not in job.unfit_on]
             rooms = gang_start.with_idle(fit, own)
             for size in sizes:
                 shares = gang_start.place(job, size, rooms)
-                is_same = sorted(shares) == sorted(job.shares)
-                if len(shares) > 1 and not is_same and _may_span_now(snapshot, job, own, size):
+                if _is_move(snapshot, job, own, size, shares):
                     found.append(gang_start.target_of(job, size, shares))
     return found
+
+
+def _is_move(
+    snapshot: Snapshot,
+    job: JobView,
+    own: Mapping[HostId, int],
+    size: int,
+    shares: Sequence[Share],
+) -> bool:
+    """Whether a running job may move to these shares and could gain by it: they are not those that
+    it has, and are on fewer hosts or, with more GPUs, on several."""
+    if not shares or sorted(shares) == sorted(job.shares):
+        return False
+    if len(shares) > 1 and not _may_span_now(snapshot, job, own, size):
+        return False
+    return len(shares) < len(own) or (len(shares) > 1 and size > job.size)
 
 
 def _may_span_now(snapshot: Snapshot, job: JobView, own: Mapping[HostId, int], size: int) -> bool:
@@ -158,11 +174,11 @@ def _may_span_now(snapshot: Snapshot, job: JobView, own: Mapping[HostId, int], s
 
 
 def move(forecast: Forecast, target: Target) -> Candidate:
-    """Return the move of a running job to several hosts. GPUs that it leaves are free once its
-    container has ended."""
+    """Return the move of a running job to several hosts, or of a gang to fewer. GPUs that it leaves
+    are free once its container has ended."""
     predictor, gpu_type = forecast.predictor, forecast.gpu_type(target.host)
     job = forecast.running(target.job)
-    hosts = len(target.shares)
+    hosts = len(target.all_hosts)
     by_size = predictor.reshaped_by_size_s(job, gpu_type, moves=True, hosts=hosts)
     before, end = forecast.end_ms(job), to_ms(by_size[target.size])
     free = to_ms(predictor.release_s(job))

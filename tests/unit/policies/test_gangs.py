@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from reshape_controller.core.model import HostId, JobId, Share, Spans
+from reshape_controller.core.model import HostId, JobId, Placement, Share, Spans
 from reshape_controller.core.plan import Plan, Target
+from reshape_controller.http.render import decision_view
 from reshape_controller.policies import make_policy
 from reshape_controller.scheduling.worker_rooms import Rooms, enough_on_several
-from tests.support.clusters import Cluster
+from reshape_controller.store.protocol import Decision
+from tests.support.clusters import COSTS, Cluster
 
 GANG: dict[str, Any] = {"workers": 2, "span": Spans.ANY}
 HOSTS = {"a": ("V100", 4), "b": ("V100", 4)}
@@ -67,7 +69,36 @@ def test_a_gang_grows_on_both_hosts_or_not_at_all() -> None:
     plan = decided(with_gang(4))
     assert plan.targets == (both("gang", 8),)
     assert plan.text.startswith("gang grows from 4 to 8 GPUs of a and b.")
-    assert decided(with_gang(4).runs("one", 1, on="b", sizes=(1,))).targets == ()
+    cluster = with_gang(4, sizes=(4, 8), placement=Placement.SPREAD)
+    assert decided(cluster.runs("one", 1, on="b", sizes=(1,))).targets == ()
+
+
+@pytest.mark.parametrize("span", [Spans.ANY, Spans.IF_NEEDED])
+def test_a_gang_moves_to_one_host_once_that_pays_for_the_restart(span: Spans) -> None:
+    """A step takes 1.25 s on two hosts, and 1 s on one."""
+    given: dict[str, Any] = {"sizes": (8,), "speed": SPEED, "workers": 2, "span": span}
+    hosts = {**HOSTS, "c": ("V100", 8)}
+    cluster = Cluster(dict(hosts), COSTS).runs("gang", 8, left=5000, shares=BOTH, **given)
+    plan = decided(cluster)
+    assert plan.targets == (Target(JobId("gang"), 8, HostId("c")),)
+    assert plan.reason_code == "moves"
+    assert plan.text.startswith("gang moves from 8 GPUs of a and b to 8 of c.")
+    soon = Cluster(dict(hosts), COSTS).runs("gang", 8, left=100, shares=BOTH, **given)
+    assert decided(soon).targets == (), "the restart costs more than it saves"
+
+
+def test_a_gang_that_shall_spread_stays_on_its_hosts() -> None:
+    given: dict[str, Any] = {"sizes": (8,), "speed": SPEED, **GANG}
+    cluster = Cluster({**HOSTS, "c": ("V100", 8)})
+    cluster.runs("gang", 8, left=5000, shares=BOTH, placement=Placement.SPREAD, **given)
+    assert decided(cluster).targets == ()
+
+
+def test_a_gang_moves_to_fewer_hosts_of_its_own() -> None:
+    """Two of its GPUs on host a are enough with the two that are idle there."""
+    cluster = with_gang(4, sizes=(4,))
+    plan = decided(cluster)
+    assert plan.targets == (Target(JobId("gang"), 4, HostId("a")),)
 
 
 def test_a_pinned_gang_gets_its_size() -> None:
@@ -115,6 +146,13 @@ def test_a_job_that_may_span_if_needed_stays_while_any_host_has_room(
     more: dict[str, Any] = {"sizes": (4, 8), "workers": 2, "span": span, "left": 5000}
     cluster.runs("job", 4, on="a", speeds=speeds, **more)
     assert decided(cluster).targets == ((both("job", 8),) if moves else ())
+
+
+def test_the_view_of_a_decision_names_every_host_of_a_gang() -> None:
+    plan = decided(with_gang(4))
+    view = decision_view(Decision(7, 0, 9.0, "adaptive", plan), {}, {})
+    (target,) = view.targets
+    assert (target.gpus, target.host, target.hosts) == (8, "a", ("a", "b"))
 
 
 def test_adaptive_v1_says_that_it_leaves_gangs_as_they_are() -> None:
