@@ -1,11 +1,13 @@
 """How long a start takes until the script's first line, its import and its first step.
 
-    python benchmarks/framework_start.py [--framework pytorch|keras] [--runs 10]
+    python benchmarks/framework_start.py [--framework pytorch|keras|ranks] [--gpus 2] [--runs 10]
 
 A real init starts the same small script cold and by the zygote, in turns, one after the other. Each
-time is counted from the order to init. Memory is that of init's children after the first step: PSS,
-and what of it is no page of a file. The cold process is measured without a zygote beside it, which
-would share the libraries' pages. PyTorch's Python is that of ``make test-pytorch``.
+time is counted from the order to init. ``ranks`` is PyTorch with one process for each of ``--gpus``
+simulated GPUs: a moment is that of the last rank. Processor time is that of the start's processes
+until the first step. Memory is that of init's children after the first step: PSS, and what of it is
+no page of a file. The cold start is measured without a zygote beside it, which would share the
+libraries' pages. PyTorch's Python is that of ``make test-pytorch``.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from reshape_sidecar.wire import StandbyState, StartKind  # noqa: E402
+from reshape_sidecar.init import processes as proc  # noqa: E402
+from reshape_sidecar.wire import Processes, StandbyState, StartKind  # noqa: E402
 from tests.support.zygote_bed import ZygoteBed, zygote_bed  # noqa: E402
 
-PYTHON = {"keras": sys.executable, "pytorch": str(ROOT / ".venv-pytorch" / "bin" / "python")}
-IMPORT = {"keras": "import keras, numpy", "pytorch": "import torch"}
+PYTORCH = str(ROOT / ".venv-pytorch" / "bin" / "python")
+PYTHON = {"keras": sys.executable, "pytorch": PYTORCH, "ranks": PYTORCH}
+IMPORT = {"keras": "import keras, numpy", "pytorch": "import torch", "ranks": "import torch"}
 STEP = {
     "keras": """
 model = keras.Sequential([keras.layers.Dense(64), keras.layers.Dense(1)])
@@ -41,14 +45,22 @@ optimizer = torch.optim.Adam(model.parameters())
 model(torch.ones(64, 64)).square().mean().backward()
 optimizer.step()
 """,
+    "ranks": """
+torch.distributed.init_process_group("gloo")
+network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 1))
+model = torch.nn.parallel.DistributedDataParallel(network)
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.ones(64, 64)).square().mean().backward()
+optimizer.step()
+""",
 }
 SCRIPT = """
 import time
-print("AT line", time.monotonic(), flush=True)
+print(f"AT line {{time.monotonic()}}\\n", end="", flush=True)
 {imports}
-print("AT import", time.monotonic(), flush=True)
+print(f"AT import {{time.monotonic()}}\\n", end="", flush=True)
 {step}
-print("AT step", time.monotonic(), flush=True)
+print(f"AT step {{time.monotonic()}}\\n", end="", flush=True)
 time.sleep(600)
 """
 MOMENTS = ("line", "import", "step")
@@ -64,21 +76,35 @@ def memory_mb(*pids: int) -> str:
     return f"{sizes['Pss']:.0f} ({sizes['Pss_Anon']:.0f})"
 
 
-def one_start(bed: ZygoteBed, cold: bool) -> tuple[list[float], str]:
-    """Seconds to each moment, and memory at the last one."""
+def processor_s(*pids: int) -> float:
+    """Processor time of processes together."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def one_start(bed: ZygoteBed, cold: bool, gpus: int, processes: int) -> tuple[list[float], str]:
+    """Seconds to each moment, processor time, and memory; ``processes`` run the script."""
     began_s = time.monotonic()
-    training = bed.start("train.py", cold=cold)
+    training = bed.start("train.py", devices=gpus, cold=cold)
     assert training.how is (StartKind.COLD if cold else StartKind.ZYGOTE), training.fallback
 
     def printed() -> list[float]:
         lines = bed.log()[training.log_offset_bytes :].splitlines()
-        at = [float(line.split()[2]) for line in lines if line.startswith("AT ")]
-        return at if len(at) == len(MOMENTS) else []
+        words = [line.split() for line in lines if line.startswith("AT ")]
+        at = {name: [float(w[2]) for w in words if w[1] == name] for name in MOMENTS}
+        done = all(len(times) == processes for times in at.values())
+        return [max(times) for times in at.values()] if done else []
 
     moments = bed.until("its first step", printed)
-    memory = memory_mb(*([training.pid] if cold else [training.pid, bed.zygote().pid]))
+    below = proc.descendants(training.pid, proc.snapshot())
+    pids = [training.pid, *(one.pid for one in below)]
+    used_s = processor_s(*pids)
+    memory = memory_mb(*(pids if cold else [*pids, bed.zygote().pid]))
     bed.sweep(0.0)
-    return [moment - began_s for moment in moments], memory
+    return [*(moment - began_s for moment in moments), used_s], memory
 
 
 def main() -> None:
@@ -86,9 +112,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--framework", choices=tuple(PYTHON), default="pytorch")
+    parser.add_argument("--gpus", type=int, default=1, help="of a start of ranks")
     parser.add_argument("--runs", type=int, default=10)
     options = parser.parse_args()
-    framework = options.framework
+    framework, gpus = options.framework, options.gpus
+    processes = gpus if framework == "ranks" else 1
     rows: dict[bool, list[list[float]]] = {False: [], True: []}
     together = ""
     with bed_of(framework) as bed:
@@ -98,18 +126,18 @@ def main() -> None:
         alone = memory_mb(zygote.pid)
         for _ in range(options.runs):
             for cold in rows:
-                figures, memory = one_start(bed, cold)
+                figures, memory = one_start(bed, cold, gpus, processes)
                 rows[cold].append(figures)
                 together = together if cold else memory
     with bed_of(framework) as bed:
-        _, of_cold = one_start(bed, cold=True)
+        _, of_cold = one_start(bed, True, gpus, processes)
     print(
-        f"{framework}, Python {platform.python_version()}, {os.cpu_count()} cores, load average "
-        f"{os.getloadavg()[0]:.1f}, {options.runs} starts each"
+        f"{framework}, {gpus} GPUs, Python {platform.python_version()}, {os.cpu_count()} cores, "
+        f"load average {os.getloadavg()[0]:.1f}, {options.runs} starts each"
     )
-    print(f"memory, MB: zygote {alone}, with its fork {together}; cold process {of_cold}")
+    print(f"memory, MB: zygote {alone}, with its forks {together}; cold start {of_cold}")
     print(f"{'order to':12}{'zygote, s':>28}{'cold, s':>28}")
-    for column, name in enumerate(MOMENTS):
+    for column, name in enumerate((*MOMENTS, "processor")):
         cells = []
         for of_kind in rows.values():
             values = [row[column] for row in of_kind]
@@ -123,7 +151,12 @@ def bed_of(framework: str) -> Iterator[ZygoteBed]:
     """A container with the script, and without a zygote yet."""
     with (
         tempfile.TemporaryDirectory(prefix="framework-start-") as folder,
-        zygote_bed(Path(folder), framework=framework, python=PYTHON[framework]) as bed,
+        zygote_bed(
+            Path(folder),
+            processes=Processes.PER_GPU if framework == "ranks" else Processes.ONE,
+            framework="keras" if framework == "keras" else "pytorch",
+            python=PYTHON[framework],
+        ) as bed,
     ):
         bed.script("train.py", SCRIPT.format(imports=IMPORT[framework], step=STEP[framework]))
         yield bed

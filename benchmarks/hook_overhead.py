@@ -61,7 +61,7 @@ def inside() -> None:
     assert spec.loader is not None
     run = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(run)
-    run._load_hook()
+    run.load_hook(run.START)
     spent: dict[str, list[float]] = {}
 
     def timed(owner: Any, name: str) -> None:

@@ -100,7 +100,7 @@ def inside(mode: str) -> None:
     assert spec.loader is not None
     run = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(run)
-    run._load_hook()
+    run.load_hook(run.START)
     if mode == "without":
         module: Any = importlib.import_module("_reshape_hook.hook.iterators")
         module.destroy_elsewhere = lambda: None

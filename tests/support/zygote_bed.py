@@ -37,7 +37,7 @@ from reshape_sidecar.init.values import (
     UseZygote,
     ZygoteProcess,
 )
-from reshape_sidecar.wire import PrepareStage, StandbyState
+from reshape_sidecar.wire import PrepareStage, Processes, StandbyState
 from tests.support.hook_bed import ROOT, clean_environment
 
 INIT = ROOT / "sidecar" / "reshape_sidecar" / "init" / "__main__.py"
@@ -56,9 +56,10 @@ class ZygoteBed:
         again_s: float = 30.0,
         framework: str = "keras",
         python: str = sys.executable,
+        processes: Processes = Processes.ONE,
         **variables: str,
     ) -> None:
-        self._framework, self._python = framework, python
+        self._framework, self._python, self._processes = framework, python, processes
         self.code = path / "code"
         self.folder = Folder(path / "attempt")
         self.checkpoints = path / "checkpoints"
@@ -105,6 +106,7 @@ class ZygoteBed:
             device_mode=DeviceMode.SIMULATED,
             python=self._python,
             framework=self._framework,
+            processes=self._processes,
         )
 
     def ask(self, request: Request) -> InitStatus:
@@ -140,6 +142,7 @@ class ZygoteBed:
         command = environment.zygote_command(spec)
         assert command is not None
         key = environment.zygote_key(spec, env)
+        env = environment.zygote_variables(spec, env)
         self.ask(UseZygote(key, command, str(self.code), tuple(sorted(env.items()))))
 
     def ready(self, *words: str) -> ZygoteProcess:
@@ -263,12 +266,18 @@ class ZygoteBed:
 
 
 @contextlib.contextmanager
-def zygote_bed(path: Path, /, again_s: float = 30.0, **options: str) -> Iterator[ZygoteBed]:
+def zygote_bed(
+    path: Path,
+    /,
+    again_s: float = 30.0,
+    processes: Processes = Processes.ONE,
+    **options: str,
+) -> Iterator[ZygoteBed]:
     """A bed that is ended afterwards, with no process left.
 
     ``options``: framework and interpreter of its scripts, and variables.
     """
-    bed = ZygoteBed(path, again_s, **options)
+    bed = ZygoteBed(path, again_s, processes=processes, **options)
     try:
         yield bed
     finally:

@@ -20,13 +20,14 @@ from pathlib import Path
 from reshape_sidecar import contract
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 from reshape_sidecar.hook.import_world import read_by_imports
+from reshape_sidecar.ranks.run import DEFAULTS
 from reshape_sidecar.wire import WIRE_LEVEL, Processes
 
 ZYGOTE = "zygote.py"
 HOOKED_FRAMEWORKS = ("keras", "tensorflow")
 PYTORCH = "pytorch"
-PYTORCH_MODULE = "torch"
-"""The zygote's argument for PyTorch."""
+FOR_PYTORCH, FOR_RANKS = "torch", "ranks"
+"""The zygote's argument for PyTorch, and for one process per GPU."""
 _INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?\Z")
 _WITH_VALUE = ("--check-hash-based-pycs",)
 _DROPPED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_CONFIG")
@@ -84,17 +85,14 @@ def zygote_command(spec: AttemptSpec) -> tuple[str, ...] | None:
     the zygote's place.
     """
     words = spec.command
-    if spec.processes is Processes.PER_GPU:
-        return None  # a fork would be one process
     is_pytorch = spec.framework == PYTORCH and bool(words) and _is_interpreter(words[0])
     index = hook_index(words) if hooked(spec) or is_pytorch else None
     if index is None:
         return None
-    cold = command(spec)
-    words = (*cold[:index], str(hook_path().with_name(ZYGOTE)))
+    words = (*program(spec)[:index], str(hook_path().with_name(ZYGOTE)))
     if is_pytorch:
-        words = (*words, PYTORCH_MODULE)
-    room = _length(cold) - _length(words)
+        words = (*words, FOR_RANKS if spec.processes is Processes.PER_GPU else FOR_PYTORCH)
+    room = _length(command(spec)) - _length(words)
     return (*words, "_" * (room - 1)) if room > 0 else words
 
 
@@ -105,7 +103,16 @@ def zygote_key(spec: AttemptSpec, env: Mapping[str, str]) -> str:
         **read_by_imports(env),
         **{name: value for name, value in env.items() if name.startswith(("LD_", "PYTHON"))},
     }
-    return json.dumps([command(spec)[:index], sorted(read.items())])
+    return json.dumps([program(spec)[:index], sorted(read.items())])
+
+
+def zygote_variables(spec: AttemptSpec, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the zygote whose forks start in ``env``.
+
+    With ``per-gpu`` it has what a rank has before its imports.
+    """
+    defaults = DEFAULTS if spec.processes is Processes.PER_GPU else {}
+    return {**defaults, **env}
 
 
 def _length(words: tuple[str, ...]) -> int:

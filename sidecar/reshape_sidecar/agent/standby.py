@@ -48,6 +48,7 @@ def request(
         library=library.install(folder.run),
     )
     key = environment.zygote_key(spec, env)
+    env = environment.zygote_variables(spec, env)
     env = run_as(user, script_variables.after, spec, env)
     return UseZygote(key, command, spec.code, tuple(sorted(env.items())))
 

@@ -2,7 +2,8 @@
 
 Does: takes its order from init, becomes init's child, and puts environment, folder, output, random
 state and modules where a new interpreter has them. If the script then needs another import than
-the zygote has done, it executes the cold command in place.
+the zygote has done, it executes the cold command in place. With one process per GPU the fork is
+the parent of the ranks, and each rank that it forks is put there (``ranks.forks``).
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class Order:
     environment: dict[str, str]
     cgroup: bool = False
     """Whether it sees its own cgroup alone."""
+    keeps: tuple[int, ...] = ()
+    """Descriptors that the cold command inherits."""
 
 
 class Connection:
@@ -129,6 +132,19 @@ def become_cold_start(
     init has given the order up, or if it cannot be carried out. ``standby``: the descriptor on
     which a successor waits for its release.
     """
+    order, connection = take_order(stream, world, init, middle, standby)
+    replay(order, world, connection)
+    wait_for_go(order, world, connection)
+    return arguments(order, world)
+
+
+def take_order(
+    stream: socket.socket, world: World, init: int, middle: int, standby: int | None = None
+) -> tuple[Order, Connection]:
+    """Take the place of the process that init orders on ``stream``; return order and connection.
+
+    Ends the process as ``become_cold_start`` does.
+    """
     connection = Connection(stream)
     connection.move_up()
     order = connection.order()
@@ -146,11 +162,19 @@ def become_cold_start(
     except Exception as error:
         connection.say(failed=f"{type(error).__name__}: {error}")
         os._exit(0)
-    _replay(order, world, connection)
+    return order, connection
+
+
+def wait_for_go(order: Order, world: World, connection: Connection) -> None:
+    """Wait for init's word; end this process if init does not want it to run."""
     if not connection.may_go():
         os._exit(0)
     if order.cgroup:
         cgroup.show_own_group_alone(world.cgroup_mounts)
+
+
+def arguments(order: Order, world: World) -> list[str]:
+    """Return the words of the cold command after the interpreter and its options."""
     return list(order.command[world.options :])
 
 
@@ -164,11 +188,16 @@ def _take_place(order: Order, world: World, init: int, middle: int) -> None:
     process_image.become_child_of(init, middle)
     process_image.redirect_output(order.log)
     os.chdir(order.folder)
+    if world.oom_score is not None:
+        process_image.set_oom_score(world.oom_score)
+    renew(order, world)
+
+
+def renew(order: Order, world: World) -> None:
+    """Put environment, command line, paths and random state where a new interpreter has them."""
     marker = (ENV_JOB, ENV_ATTEMPT, ENV_GENERATION, ENV_SOCKET)
     process_image.set_environment(order.environment, marker)
     process_image.set_command_line(order.command)
-    if world.oom_score is not None:
-        process_image.set_oom_score(world.oom_score)
     sys.orig_argv[:] = order.command
     sys.path[:] = world.path
     filters: list[Any] = warnings.filters  # type: ignore[assignment]
@@ -183,7 +212,8 @@ def _take_place(order: Order, world: World, init: int, middle: int) -> None:
         numpy_random.set_bit_generator(numpy_random.MT19937())
 
 
-def _replay(order: Order, world: World, connection: Connection) -> None:
+def replay(order: Order, world: World, connection: Connection) -> None:
+    """Have the script's imports put the hidden modules back, or start cold if they differ."""
     me = os.getpid()
     comparison = import_world.Comparison(world.imports)
 
@@ -193,7 +223,7 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
         difference = comparison.difference(name, os.environ)
         if difference is not None:
             connection.say(cold=difference.reason, variables=difference.variables)
-            _execute(order, difference.reason)
+            execute(order, difference.reason)
 
     def done() -> None:
         if world.framework in sys.modules and os.getpid() == me and connection.is_open:
@@ -201,8 +231,7 @@ def _replay(order: Order, world: World, connection: Connection) -> None:
             if world.framework == TENSORFLOW:
                 _set_logger()
 
-    replay = ImportReplay(world.absent, world.records, check, done)
-    replay.begin()
+    ImportReplay(world.absent, world.records, check, done).begin()
     if not world.hooked:
         hook = [name for name in sys.modules if name.startswith("_reshape_hook")]
         process_image.keep([sys.modules.pop(name) for name in hook])
@@ -215,7 +244,7 @@ def _set_logger() -> None:
         logging.getLogger(TENSORFLOW).handlers.clear()
 
 
-def _execute(order: Order, reason: str) -> NoReturn:
+def execute(order: Order, reason: str) -> NoReturn:
     """Become the cold start: the lines of the script above the import run again.
 
     A successor that still waits ends instead: its own output and effects are held.
@@ -229,6 +258,8 @@ def _execute(order: Order, reason: str) -> NoReturn:
         with contextlib.suppress(Exception):
             stream.flush()
     os.chdir(order.folder)
+    for descriptor in order.keeps:
+        os.set_inheritable(descriptor, True)
     _exec(order.command, order.environment)
 
 

@@ -24,6 +24,8 @@ PACKAGE = "reshape_sidecar"
 ALIAS = "_reshape_hook"
 RANK_PAGE = "RESHAPE_RANK_PAGE"
 """Set in one of several processes of a PyTorch job (``contract.ENV_RANK_PAGE``)."""
+START, START_OF_RANK = "hook.start", "pytorch_start"
+"""Modules that install the hook in a process."""
 EXIT_INTERRUPTED = 130
 """What Python ends with after Ctrl-C."""
 USAGE = "usage: python run.py [-m module | script] [argument ...]"
@@ -81,10 +83,10 @@ def _import(
     return builtins.__import__(name, module_globals, module_locals, fromlist or (), level)
 
 
-def _load_hook() -> types.ModuleType:
+def load_hook(name: str) -> types.ModuleType:
+    """Return the hook's module ``name``, with the hook's modules importable under the alias."""
     find_hook()
-    name = ".pytorch_start" if RANK_PAGE in os.environ else ".hook.start"
-    return importlib.import_module(ALIAS + name)
+    return importlib.import_module(f"{ALIAS}.{name}")
 
 
 def find_hook() -> None:
@@ -160,7 +162,7 @@ def main() -> int:
         _fail(USAGE)
     hook = None
     if any(name.startswith("RESHAPE_") for name in os.environ):
-        hook = _load_hook().start()
+        hook = load_hook(START_OF_RANK if RANK_PAGE in os.environ else START).start()
     return run(arguments, hook)
 
 

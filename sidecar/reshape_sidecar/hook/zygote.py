@@ -1,10 +1,11 @@
-"""``python [opts] PATH/hook/zygote.py [torch]``: a process with the framework imported, to fork.
+"""``python [opts] PATH/hook/zygote.py [torch|ranks]``: a process with its framework, to fork.
 
 Does: imports the framework, checks that it runs one thread and has touched no device, and forks a
 training process at each order. An order is a socket that comes over the socket from init; the fork
 reads the rest from it. A second socket makes the fork a successor. With TensorFlow it loads the
-hook as ``run.py`` does, and its forks run under it; with ``torch`` they run the script alone. Ends
-with init, or if a check fails.
+hook as ``run.py`` does, and its forks run under it; with ``torch`` they run the script alone. With
+``ranks`` a fork is the parent of the ranks of a PyTorch job, and forks these, which run under the
+hook. Ends with init, or if a check fails.
 """
 
 import sys
@@ -72,15 +73,23 @@ class Framework(NamedTuple):
     """Modules that the framework itself imports while the script runs."""
     preloads: tuple[str, ...] = ()
     """Modules of the hook that it loads once the framework is there."""
-    hooked: bool = True
-    """Whether the forks run under the hook."""
+    start: str | None = None
+    """The hook's module that begins in a fork; None: the forks run without the hook."""
+    child: str = f"{HOOK}.fork_child"
+    """The module that makes a fork what a cold start would be."""
 
 
 TENSORFLOW = Framework(
-    "tensorflow", ("numpy", "tensorflow", "keras"), preloads=(f"{HOOK}.keras_patch",)
+    "tensorflow",
+    ("numpy", "tensorflow", "keras"),
+    preloads=(f"{HOOK}.keras_patch",),
+    start="hook.start",
 )
-PYTORCH = Framework("torch", ("torch",), later=("torch._dynamo",), hooked=False)
+PYTORCH = Framework("torch", ("torch",), later=("torch._dynamo",))
 """The first optimizer imports ``torch._dynamo``, which takes as long as ``torch``."""
+RANKS = PYTORCH._replace(start="pytorch_start", child="_reshape_hook.ranks.forks")
+FRAMEWORKS = {"torch": PYTORCH, "ranks": RANKS}
+"""By the first argument; without one of these it is TensorFlow."""
 
 
 def _program() -> str:
@@ -108,8 +117,8 @@ def prepare(program: Any, framework: Framework) -> Any:
 
     finders, path, filters = tuple(sys.meta_path), tuple(sys.path), tuple(warnings.filters)
     from_hook = importlib.import_module
-    if framework.hooked:
-        program._load_hook()
+    if framework.start is not None:
+        program.load_hook(framework.start)
         process_modules = frozenset(sys.modules)
     else:
         program.find_hook()
@@ -119,6 +128,7 @@ def prepare(program: Any, framework: Framework) -> Any:
     recorder = recording.ImportRecorder()
     with recorder.recording():
         child = from_hook(f"{HOOK}.fork_child")
+        from_hook(framework.child)
         image = from_hook(f"{HOOK}.process_image")
         surroundings = from_hook(f"{HOOK}.import_world")
         check = from_hook(f"{HOOK}.fork_check")
@@ -136,7 +146,7 @@ def prepare(program: Any, framework: Framework) -> Any:
                 raise Unfit(f"import {name}: {type(error).__name__}: {error}") from None
     for name in framework.preloads:
         from_hook(name)
-    if framework.hooked:
+    if framework is TENSORFLOW:
         from_hook(f"{HOOK}.effects").note_bindings()
     brought = {name for name in sys.modules if name not in process_modules}
     packages = frozenset(name.partition(".")[0] for name in brought) - {"_reshape_hook"}
@@ -147,7 +157,7 @@ def prepare(program: Any, framework: Framework) -> Any:
         recorder.own_variables(),
         surroundings.stamps(packages),
     )
-    reason = check.tensorflow() if framework.hooked else check.pytorch()
+    reason = check.tensorflow() if framework is TENSORFLOW else check.pytorch()
     if reason is not None:
         raise Unfit(reason)
     absent = [name for name in sys.modules if name not in process_modules]
@@ -155,7 +165,7 @@ def prepare(program: Any, framework: Framework) -> Any:
     records = {**recording.records_of(_first_imports.names), **recorder.modules}
     return child.World(
         framework.module,
-        framework.hooked,
+        framework.start is not None,
         sys.orig_argv.index(sys.argv[0]),
         path,
         finders,
@@ -168,16 +178,17 @@ def prepare(program: Any, framework: Framework) -> Any:
     )
 
 
-def serve(control: Any, world: Any) -> list[str] | None:
+def serve(control: Any, world: Any, child: str) -> list[str] | None:
     """Say ready and fork at each order; return the arguments of a child, None once init is gone.
 
-    The first argument is the hook's program, or the script that runs without the hook.
+    The first argument is the hook's program, or the script that runs without the hook. ``child``:
+    the module that makes a fork what a cold start would be.
     """
     import gc
     from socket import recv_fds, socket
 
     init = os.getppid()
-    become_cold_start = sys.modules[f"{HOOK}.fork_child"].become_cold_start
+    become_cold_start = sys.modules[child].become_cold_start
     return_free_memory = sys.modules[f"{HOOK}.process_image"].return_free_memory
     world.absent.update(sys.modules[f"{HOOK}.import_replay"].hide(list(world.absent)))
     gc.collect()
@@ -218,16 +229,16 @@ def main(program: Any, framework: Framework) -> list[str] | None:
         return None
     import socket
 
-    return serve(socket.socket(fileno=number), world)
+    return serve(socket.socket(fileno=number), world, framework.child)
 
 
 if __name__ == "__main__":
     program, code = _load_program()
-    framework = PYTORCH if sys.argv[1:2] == [PYTORCH.module] else TENSORFLOW
+    framework = FRAMEWORKS.get(sys.argv[1] if sys.argv[1:] else "", TENSORFLOW)
     arguments = main(program, framework)
     if arguments is None:
         os._exit(0)
-    if not framework.hooked:
+    if framework.start is None:
         sys.exit(program.run(arguments))
     sys.argv = arguments
     exec(code, program.new_main(arguments[0]).__dict__)

@@ -396,9 +396,9 @@ def _message(text: bytes) -> dict[str, Any]:
 
 
 def _decoded(text: bytes) -> dict[str, Any]:
-    """Return a message; an empty one if it is none."""
+    """Return the first message; an empty one if it is none. Each rank of a start may send one."""
     try:
-        answer = json.loads(text)
+        answer = json.loads(text.partition(b"\n")[0])
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}

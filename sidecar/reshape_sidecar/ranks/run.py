@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -47,13 +48,30 @@ HOST = "127.0.0.1"
 """All ranks are in one container."""
 LEFT = (0, EXIT_SAVED, -signal.SIGTERM, SIGNAL_BASE + signal.SIGTERM)
 """Exit codes of a program that was asked to save and leave (``contract``)."""
+DEFAULTS = {"OMP_NUM_THREADS": "1"}
+"""Variables of a rank unless the job sets them: as torchrun does, for ranks share the processors."""
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP)
+
+
+class Rank(Protocol):
+    """The process of one rank, a child of this one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while it runs."""
+
+    def wait(self) -> int | None:
+        """Reap it once it has ended."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it a signal, unless it has ended."""
 
 
 class Group:
     """The ranks of one start."""
 
-    def __init__(self, page: Page, ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    def __init__(self, page: Page, ranks: Sequence[Rank]) -> None:
         self._page = page
         self._running = dict(enumerate(ranks))
         path = os.environ.get(ENV_KEEP_RUNNING)
@@ -85,8 +103,10 @@ class Group:
     def end(self) -> None:
         """Kill the ranks that are left, with the processes that they started, and reap them."""
         for rank in self._running.values():
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.killpg(rank.pid, signal.SIGKILL)
+            except ProcessLookupError:  # a fork that does not lead its session yet
+                rank.send_signal(signal.SIGKILL)
         for rank in self._running.values():
             rank.wait()
 
@@ -179,7 +199,8 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment of one rank: what ``torchrun`` sets, the page, and the rendezvous."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
-    env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: the ranks share the processors
+    for name, value in DEFAULTS.items():
+        env.setdefault(name, value)
     if meeting is not None:
         env |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(meeting.getsockname()[1])}
         if rank == 0:
@@ -219,11 +240,15 @@ def _positive(code: int) -> int:
     return code if code >= 0 else SIGNAL_BASE - code
 
 
+def number() -> int:
+    """Return how many ranks this start has."""
+    return max(1, len([name for name in os.environ.get(ENV_DEVICES, "").split(",") if name]))
+
+
 def main(command: list[str]) -> int:
     """Run the group; return its exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    devices = [name for name in os.environ.get(ENV_DEVICES, "").split(",") if name]
-    count = max(1, len(devices))
+    count = number()
     ranks: list[subprocess.Popen[bytes]] = []
     page = Page.create(count)
     group = None

@@ -120,7 +120,7 @@ def test_a_bare_python_is_the_launchers_interpreter_and_a_path_stays() -> None:
         (("./train",), sys.executable),
     ],
 )
-def test_one_process_per_gpu_is_started_by_a_parent_and_by_no_zygote(
+def test_one_process_per_gpu_is_started_by_a_parent(
     command: tuple[str, ...], interpreter: str
 ) -> None:
     made = spec(*command, framework="pytorch", processes=Processes.PER_GPU)
@@ -129,8 +129,26 @@ def test_one_process_per_gpu_is_started_by_a_parent_and_by_no_zygote(
     assert environment.program(made) == (*before, *hook, script)
     ranks = (interpreter, "-I", str(environment.ranks_path()))
     assert environment.command(made) == (*ranks, *before, *hook, script)
-    assert environment.zygote_command(made) is None
     assert environment.ranks_path().is_file()
+
+
+@pytest.mark.parametrize("command", [("python", "-u", "train.py"), ("./train",)])
+def test_a_zygote_of_ranks_imports_as_a_rank_does(command: tuple[str, ...]) -> None:
+    made = spec(*command, framework="pytorch", processes=Processes.PER_GPU)
+    found = environment.zygote_command(made)
+    if command[0] != "python":
+        assert found is None
+        return
+    assert found is not None
+    assert found[:4] == ("python", "-u", str(environment.hook_path().with_name("zygote.py")), "ranks")
+    assert len("\0".join(found)) == len("\0".join(environment.command(made)))
+    alone = spec(*command, framework="pytorch")
+    assert environment.zygote_key(made, {}) == environment.zygote_key(alone, {})
+    of_ranks = environment.zygote_variables(made, {"A": "b"})
+    assert of_ranks == {"A": "b", "OMP_NUM_THREADS": "1"}
+    asked = {"OMP_NUM_THREADS": "4"}
+    assert environment.zygote_variables(made, asked) == asked
+    assert environment.zygote_variables(alone, {}) == {}
 
 
 def test_lengths_are_filled_in_and_an_unknown_length_stays_as_it_is() -> None:

@@ -15,7 +15,6 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,41 +23,17 @@ from typing import Any, NoReturn
 from reshape_sidecar.death_signal import die_with
 from reshape_sidecar.hook import run as hook
 from reshape_sidecar.ranks import run as ranks
+from reshape_sidecar.ranks.forks import ForkedRank
 from reshape_sidecar.ranks.page import Page
-
-
-class Fork:
-    """A rank, as far as the parent of the ranks uses a Popen."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._code: int | None = None
-
-    def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
-        return self._reap(os.WNOHANG)
-
-    def wait(self) -> int | None:
-        return self._reap(0)
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def _reap(self, options: int) -> int | None:
-        if self._code is None:
-            pid, status = os.waitpid(self.pid, options)
-            self._code = os.waitstatus_to_exitcode(status) if pid else None
-        return self._code
 
 
 def start(
     command: Sequence[str], env: dict[str, str], keeps: Sequence[int]
-) -> subprocess.Popen[bytes]:
+) -> ForkedRank:
     """Fork a rank that runs ``command``, a script with its arguments under the hook."""
     parent, pid = os.getpid(), os.fork()
     if pid:
-        return Fork(pid)  # type: ignore[return-value]
+        return ForkedRank(pid)
     os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     die_with(parent)

@@ -124,7 +124,7 @@ def main() -> None:
     assert spec.loader is not None
     run = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(run)
-    run._load_hook()
+    run.load_hook(run.START)
     globals()[bug]()
     sys.exit(run.main())
 

@@ -15,7 +15,7 @@ import warnings
 from typing import Any
 
 PR_GET_PDEATHSIG = 2
-VARYING = ("RESHAPE_GENERATION", "RESHAPE_SPAWNED_AT_S")
+VARYING = ("RESHAPE_GENERATION", "RESHAPE_SPAWNED_AT_S", "RESHAPE_RANK_PAGE", "MASTER_PORT")
 
 
 def stream(file: Any) -> list[Any]:
