@@ -21,8 +21,9 @@ PREFIXES = (
     *("TORCHEXPORT_", "TORCHINDUCTOR_", "TORCH_", "TPU_", "VECLIB_", "XLA_"),
 )
 """Of variables that a framework or a library below it reads when it is imported."""
-NOT_READ = frozenset({"TF_CONFIG"})
-"""Variables with such a prefix that are read later, and may differ from start to start."""
+NOT_READ = frozenset({"TF_CONFIG", "PYTORCH_NVML_BASED_CUDA_CHECK"})
+"""Variables with such a prefix that are read later, and may differ from start to start. Lightning
+sets the second before it imports PyTorch, which reads it whenever it looks for GPUs."""
 SUFFIXES = (".py", ".so")
 
 Stamp = tuple[int, int]

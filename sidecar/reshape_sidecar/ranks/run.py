@@ -49,7 +49,7 @@ HOST = "127.0.0.1"
 LEFT = (0, EXIT_SAVED, -signal.SIGTERM, SIGNAL_BASE + signal.SIGTERM)
 """Exit codes of a program that was asked to save and leave (``contract``)."""
 DEFAULTS = {"OMP_NUM_THREADS": "1"}
-"""Variables of a rank unless the job sets them: as torchrun does, for ranks share the processors."""
+"""Variables of a rank unless the job sets them, as with torchrun: ranks share the processors."""
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP)
 
 

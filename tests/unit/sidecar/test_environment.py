@@ -140,7 +140,12 @@ def test_a_zygote_of_ranks_imports_as_a_rank_does(command: tuple[str, ...]) -> N
         assert found is None
         return
     assert found is not None
-    assert found[:4] == ("python", "-u", str(environment.hook_path().with_name("zygote.py")), "ranks")
+    assert found[:4] == (
+        "python",
+        "-u",
+        str(environment.hook_path().with_name("zygote.py")),
+        "ranks",
+    )
     assert len("\0".join(found)) == len("\0".join(environment.command(made)))
     alone = spec(*command, framework="pytorch")
     assert environment.zygote_key(made, {}) == environment.zygote_key(alone, {})

@@ -107,7 +107,7 @@ def run(start: dict[str, Any]) -> int:
     page = Page.create(count)
     os.environ.update(start["env"])
     ranks = [fork(start, ranks_run.environment(n, count, page.path)) for n in range(count)]
-    group = ranks_run.Group(page, ranks)  # type: ignore[arg-type]
+    group = ranks_run.Group(page, ranks)
     ended = threading.Event()
     thread = threading.Thread(target=stop_once, args=(start, ended), daemon=True)
     if start.get("stop_at"):

@@ -27,9 +27,7 @@ from reshape_sidecar.ranks.forks import ForkedRank
 from reshape_sidecar.ranks.page import Page
 
 
-def start(
-    command: Sequence[str], env: dict[str, str], keeps: Sequence[int]
-) -> ForkedRank:
+def start(command: Sequence[str], env: dict[str, str], keeps: Sequence[int]) -> ForkedRank:
     """Fork a rank that runs ``command``, a script with its arguments under the hook."""
     parent, pid = os.getpid(), os.fork()
     if pid:
