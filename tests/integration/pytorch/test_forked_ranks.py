@@ -49,6 +49,7 @@ LEAVES_GROUP = """
     after ="""
 TRAIN = """
 import os
+files = [number for number in sorted(os.listdir("/proc/self/fd")) if int(number) < 200]
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -56,6 +57,7 @@ drawn = torch.rand(1).item()
 rank = int(os.environ["LOCAL_RANK"])
 def say(*words):
     os.write(1, (" ".join(map(str, ("rank", rank, *words))) + "\\n").encode())
+say("files", *files)
 say("threads", torch.get_num_threads(), "of", os.environ["OMP_NUM_THREADS"])
 say("drew", drawn)
 say("may use", os.environ["RESHAPE_DEVICES"].split(",")[rank])
