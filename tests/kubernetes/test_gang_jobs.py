@@ -5,6 +5,7 @@ Each test has a daemon and a namespace of its own; at its end nothing of its job
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -14,7 +15,8 @@ from tests.kubernetes import cgroups, cluster, network
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.layout import NODES, Node
 from tests.kubernetes.namespace import eventually
-from tests.kubernetes.pod_daemon import PodDaemon
+from tests.kubernetes.pod_daemon import TENSORFLOW_S, PodDaemon
+from tests.support import multi_worker
 from tests.support.gang_program import LOCKSTEP
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
@@ -24,6 +26,25 @@ STEP_S = 0.2
 SAVE_EVERY = 10
 WORKERS = ("worker-0", "worker-1")
 """The folders of their logs."""
+PACE = {"4": 0.4, "8": 0.2}
+"""Seconds of a step of the TensorFlow job. Its own work is small beside them, so that four GPUs are
+worth a reshape on a busy machine too."""
+PROFILES = """
+[[profile]]
+job_type = "linear"
+speed = [["simulated", 4, 0.4, "paced", 2], ["simulated", 8, 0.2, "paced", 2]]
+[profile.overhead]
+job_init_s = 3.0
+process_init_s = 6.0
+checkpoint_s = 0.5
+process_stop_s = 0.5
+job_stop_s = 1.0
+
+[[profile]]
+job_type = "lockstep"
+speed = [["simulated", 4, 0.1, "paced", 2]]
+"""
+"""What their user knows of both jobs on two nodes."""
 
 
 def submit(
@@ -46,6 +67,31 @@ def output(daemon: PodDaemon, job: str, folder: str, attempt: int = 1) -> str:
     """The training log of a worker, as it is on the shared volume."""
     path = daemon.namespace.shared / job / f"attempt-{attempt}" / folder / "logs" / "training.log"
     return path.read_text() if path.exists() else ""
+
+
+def submit_tensorflow(daemon: PodDaemon, steps: int) -> str:
+    """Submit a job of two workers under MultiWorkerMirroredStrategy, for four GPUs or eight."""
+    return daemon.submit_record(
+        "gang",
+        multi_worker.SCRIPT.read_text(),
+        command=["python", "gang.py", "--steps", str(steps)],
+        framework="tensorflow",
+        optional_gpus=[4, 8],
+        workers=2,
+        span="any",
+        steps=steps,
+        job_type="linear",
+    )
+
+
+def makes_steps_after(daemon: PodDaemon, job: str, step: int) -> None:
+    """Wait until steps beyond this one are made; a hooked job counts as running without one."""
+
+    def further() -> bool:
+        made = multi_worker.losses(output(daemon, job, WORKERS[1]))
+        return bool(made) and made[-1][0] > step + 3
+
+    eventually(f"steps after {step}", further, TENSORFLOW_S)
 
 
 def begins_after(daemon: PodDaemon, job: str, attempt: int) -> int:
@@ -110,6 +156,45 @@ def test_a_gang_gives_half_of_each_node_in_its_living_pods_and_gets_it_back(
         assert all(int(step) in saved for step, _ in begun[1:]), "no step is made twice"
     assert daemon.reshape("cancel", job).returncode == 0
     daemon.wait(job, "is cancelled", state="cancelled", stage="none")
+    daemon.nothing_left()
+
+
+def test_a_tensorflow_job_lends_four_gpus_in_place_and_trains_as_one_process_would(
+    daemon: PodDaemon,
+) -> None:
+    daemon.truth.write_text(json.dumps({"seconds_per_step": {"linear": PACE}}))
+    profiles = daemon.folder / "profiles.toml"
+    profiles.write_text(PROFILES)
+    daemon.up("--policy", "adaptive", "--profiles", str(profiles))
+    job = submit_tensorflow(daemon, 100_000)
+    eight = daemon.trains(job, 8)
+    makes_steps_after(daemon, job, 0)
+    before = daemon.containers(job, 2)
+    assert len({one.node for one in before}) == 2, "a pod on each node"
+    newcomer = submit(daemon, [4], 100, "newcomer", span="any", job_type="lockstep")
+    four = daemon.trains(job, 4)
+    daemon.trains(newcomer, 4)
+    assert len({one.node for one in daemon.containers(newcomer, 2)}) == 2
+    daemon.wait(newcomer, "the newcomer completes", state="completed", stage="none")
+    again = daemon.trains(job, 8)
+    makes_steps_after(daemon, job, again.step)
+    assert daemon.containers(job, 2) == before, "the same pods, and none was restarted"
+    assert len({eight.pid, four.pid, again.pid}) == 3
+    assert daemon.reshape("cancel", job).returncode == 0
+    ended = daemon.wait(job, "is cancelled", state="cancelled", stage="none")
+    assert (ended.steps_lost, ended.failures, ended.attempt) == (0, 0, 1)
+    assert (ended.reshape_downs, ended.reshape_ups) == (1, 1)
+    texts = [output(daemon, job, folder) for folder in WORKERS]
+    assert texts[0].count("going on after step") == 2
+    here, there = (multi_worker.losses(text) for text in texts)
+    made = min(len(here), len(there))
+    assert here[:made] == there[:made], "both see the loss over all samples of each step"
+    assert made > again.step
+    wanted = multi_worker.alone(daemon, made)
+    assert [step for step, _ in wanted] == list(range(1, made + 1))
+    assert [step for step, _ in here[:made]] == [step for step, _ in wanted], "each is made once"
+    found = [loss for _, loss in here[:made]]
+    assert found == pytest.approx([loss for _, loss in wanted], abs=multi_worker.ROUNDING)
     daemon.nothing_left()
 
 

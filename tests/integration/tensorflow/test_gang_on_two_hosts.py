@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import local_gangs as gangs
-from tests.support.daemon_bed import ROOT, Bed, eventually
+from tests.support.daemon_bed import Bed, eventually
 from tests.support.daemon_bed import bed as make_bed
+from tests.support.multi_worker import ROUNDING, SCRIPT, alone, losses
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
-SCRIPT = ROOT / "examples" / "multi_worker" / "train.py"
 TENSORFLOW_S = 400.0
 """Seconds for several starts of TensorFlow, two at a time, on a slow machine."""
 STEPS = 300
@@ -26,19 +23,6 @@ TRUTH = '{"seconds_per_step": {"linear": {"4": 0.1, "8": 0.1}}}'
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
     yield from make_bed(tmp_path)
-
-
-def losses(text: str) -> list[tuple[int, float]]:
-    return [(int(s), float(loss)) for s, loss in re.findall(r"^step (\d+) loss (\S+)$", text, re.M)]
-
-
-def alone(bed: Bed) -> list[tuple[int, float]]:
-    """Steps and losses of the same script without a reshape, in one process."""
-    command = [sys.executable, str(SCRIPT), "--steps", str(STEPS)]
-    done = subprocess.run(
-        command, env=bed.environment(), capture_output=True, text=True, timeout=600, check=True
-    )
-    return losses(done.stdout)
 
 
 def test_every_step_is_made_once_with_the_losses_of_a_run_without_a_reshape(bed: Bed) -> None:
@@ -59,7 +43,7 @@ def test_every_step_is_made_once_with_the_losses_of_a_run_without_a_reshape(bed:
     assert (done["step"], done["failures"], done["attempt"]) == (STEPS, 0, 1)
     here, there = (losses(gangs.output(bed, job, worker)) for worker in (0, 1))
     assert here == there, "both see the loss over all samples of each step"
-    wanted = alone(bed)
+    wanted = alone(bed, STEPS)
     assert [step for step, _ in wanted] == list(range(1, STEPS + 1))
     assert [step for step, _ in here] == [step for step, _ in wanted]
-    assert [loss for _, loss in here] == pytest.approx([loss for _, loss in wanted], abs=1e-5)
+    assert [loss for _, loss in here] == pytest.approx([loss for _, loss in wanted], abs=ROUNDING)
