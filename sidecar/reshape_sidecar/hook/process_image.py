@@ -133,5 +133,6 @@ def _area(fields: slice) -> tuple[int, int]:
 
 def _overwrite(begin: int, end: int, text: bytes) -> None:
     if 0 < begin < end:
-        ctypes.memset(begin, 0, end - begin)
+        # Never empty: a rank keeps its marker, which is first, while it puts its variables behind.
         ctypes.memmove(begin, text, len(text))
+        ctypes.memset(begin + len(text), 0, end - begin - len(text))

@@ -301,8 +301,11 @@ def test_a_sweep_spares_the_zygote_and_the_end_of_the_container_does_not(bed: Zy
     assert not proc.alive(zygote.pid, zygote.start_time)
 
 
-def test_a_fork_that_goes_on_as_a_cold_start_says_so(bed: ZygoteBed) -> None:
-    cold = "say(stream, cold='the script sets A', variables={'A': '1'})"
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_fork_that_goes_on_as_a_cold_start_says_so(bed: ZygoteBed, ranks: int) -> None:
+    """Each of several ranks says so, and init may read what two of them say at once."""
+    line = "json.dumps({'cold': 'the script sets A', 'variables': {'A': '1'}}) + '\\n'"
+    cold = f"stream.sendall((({line}) * {ranks}).encode())"
     wait = "fork(stream)\n    while not os.path.exists('begun'): time.sleep(0.01)"
     ready(bed, f"{wait}\n    {cold}")
     began = bed.start("wait.py", key="k")
