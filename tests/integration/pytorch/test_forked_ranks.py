@@ -176,7 +176,8 @@ def test_forked_ranks_train_to_the_last_bit_as_cold_ones(bed: ZygoteBed) -> None
         assert f"rank {rank} threads 1 of 1" in lines
         assert f"rank {rank} may use GPU-{rank}" in lines
     assert len(set(re.findall(r"step 4 (\S+)", lines))) == RANKS
-    assert len(set(drawn)) == len(drawn) == (FORKS + 1) * RANKS, "each rank of each start draws by itself"
+    starts = FORKS + 1
+    assert len(set(drawn)) == len(drawn) == starts * RANKS, "each rank of each start draws itself"
 
 
 def trains(bed: ZygoteBed) -> tuple[TrainingProcess, dict[int, int]]:
