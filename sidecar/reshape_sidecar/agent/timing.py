@@ -57,13 +57,20 @@ def add_kind(times: PhaseTimes, training: TrainingProcess) -> PhaseTimes:
 
 
 def add_reported_times(times: PhaseTimes, report: HookReport) -> PhaseTimes:
-    """Add the phases that training measured and reported."""
+    """Add the phases that training measured and reported.
+
+    The hook and a session of one process report apart, both from the start of the process on: a
+    report without the import is the session's, and its first step has the import in it.
+    """
+    first_step_s = report.first_step_s
+    if first_step_s is not None and report.import_s is None:
+        first_step_s = max(0.0, first_step_s - (times.import_s or 0.0))
     return replace(
         times,
         import_s=_newest(report.import_s, times.import_s),
         build_s=_newest(report.build_s, times.build_s),
         restore_s=_newest(report.restore_s, times.restore_s),
-        first_step_s=_newest(report.first_step_s, times.first_step_s),
+        first_step_s=_newest(first_step_s, times.first_step_s),
     )
 
 

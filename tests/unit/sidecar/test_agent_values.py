@@ -208,10 +208,19 @@ def test_a_first_start_has_only_the_sidecars_own_seconds() -> None:
     )
 
 
-def test_phases_that_training_measured_are_kept_when_a_later_report_leaves_them_out() -> None:
-    first = timing.add_reported_times(PhaseTimes(), HookReport(1, HookPhase.BUILDING, import_s=2.0))
-    later = timing.add_reported_times(first, HookReport(1, HookPhase.TRAINING, first_step_s=3.0))
-    assert (later.import_s, later.first_step_s) == (2.0, 3.0)
+def test_the_first_step_of_a_session_begins_where_the_import_that_the_hook_saw_ended() -> None:
+    hook = HookReport(1, HookPhase.BUILDING, import_s=2.0)
+    session = HookReport(1, HookPhase.TRAINING, first_step_s=3.0)
+    times = timing.add_reported_times(PhaseTimes(), hook)
+    for report in (session, session, hook):
+        times = timing.add_reported_times(times, report)
+        assert (times.import_s, times.first_step_s) == (2.0, 1.0)
+
+
+def test_the_phases_of_one_report_follow_each_other_as_they_are() -> None:
+    report = HookReport(1, HookPhase.TRAINING, import_s=2.0, build_s=1.0, first_step_s=3.0)
+    times = timing.add_reported_times(PhaseTimes(), report)
+    assert (times.import_s, times.build_s, times.first_step_s) == (2.0, 1.0, 3.0)
 
 
 @pytest.mark.parametrize(
