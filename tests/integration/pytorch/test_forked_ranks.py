@@ -27,7 +27,7 @@ from tests.support.zygote_bed import PATIENCE_S, ZygoteBed, zygote_bed
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(900)]
 
 RANKS = 2
-FORKS = int(os.environ.get("RESHAPE_FORKS", "3"))
+FORKS = 3
 SCRIPTS = Path(__file__).parent / "scripts"
 ITEMS = Path(__file__).parents[1] / "tensorflow" / "scripts" / "world_items.py"
 SAY = """
