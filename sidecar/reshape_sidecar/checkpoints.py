@@ -88,7 +88,8 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
             # The attempt before may publish until this claim exists; its checkpoint counts.
             if _candidates(folder) == before:
                 break
-        _remove_temporary(folder, attempt)
+        # A thread that has claimed too may be saving already: its files have this attempt.
+        _remove_temporary(folder, attempt - 1)
         return mine
 
 
@@ -265,7 +266,7 @@ def discard(folder: Path, name: str, attempt: int) -> None:
 
 
 def _remove_temporary(folder: Path, attempt: int) -> None:
-    """Remove the rest of crashed saves of this and earlier attempts."""
+    """Remove the rest of crashed saves of attempts up to ``attempt``."""
     for name in os.listdir(folder):
         match = _TEMPORARY.match(name)
         if match and int(match.group(1)) <= attempt:

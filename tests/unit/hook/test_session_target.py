@@ -96,7 +96,7 @@ def test_a_row_of_evaluations_survives_a_stop_and_one_that_is_repeated_counts_on
 def test_the_validation_accuracy_is_judged_among_several_metrics(job: Job) -> None:
     ended = job.run(NAMES="accuracy,val_accuracy,val_loss", SCORES="0.1,0.9")
     assert ended.lines("EVALUATED")[-1] == "EVALUATED 10 [False, True, False]", ended.err
-    assert judged(ended).metric == "val_accuracy"
+    assert judged(ended).metric == "val_accuracy", ended.err
     assert [step for step, _ in judged(ended).evaluations] == [5, 10]
 
 

@@ -260,6 +260,22 @@ def test_two_threads_of_a_process_may_claim_at_once(
     assert names(tmp_path) == {"claim.json"}
 
 
+def test_a_claim_leaves_the_save_of_a_thread_that_has_claimed_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session claims and saves while the hook's thread is still in its claim."""
+    real = durable.write_whole
+
+    def and_a_thread_saves(path: Path, content: bytes) -> None:
+        real(path, content)
+        (tmp_path / ".tmp-a1-77-5").mkdir()
+        (tmp_path / ".tmp-a2-88-5").mkdir()
+
+    monkeypatch.setattr(durable, "write_whole", and_a_thread_saves)
+    checkpoints.claim(tmp_path, 2)
+    assert names(tmp_path) == {"claim.json", ".tmp-a2-88-5"}
+
+
 def test_a_claim_during_the_save_of_an_old_attempt_fences_it(tmp_path: Path) -> None:
     checkpoints.claim(tmp_path, 1)
 
