@@ -102,14 +102,14 @@ class Chaos:
 
     def unsaving(self, job: str, number: int) -> None:
         """The program of a job turns out to save, or not to."""
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.program = (Saves.NEVER, Saves.SIGTERM, Saves.BOUNDARY)[number % 3]
                 self.world.report(container)
 
     def preparing(self, job: str, number: int) -> None:
         """A SideCar can prepare a successor, fast or for ever, or cannot any more."""
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.can_prepare = number % 4 != 0
                 container.slow_prepare = number % 4 == 1
@@ -117,7 +117,7 @@ class Chaos:
 
     def importing(self, job: str, number: int) -> None:
         """A SideCar begins to import, has imported, or cannot."""
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.standby = Standby(tuple(StandbyState)[number % 4])
                 self.world.report(container)
@@ -154,7 +154,7 @@ class Chaos:
         self.world.verify()
 
     def delay(self, job: str, number: int) -> None:
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.sequence += 1
                 self.delayed.append(container.observed())
@@ -195,16 +195,16 @@ class Chaos:
 
     def mute(self, job: str, number: int) -> None:
         """A SideCar acts on what it is told, and its reports are late."""
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.mute = True
 
     def heard(self, job: str, number: int) -> None:
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             container.reachable, container.mute = True, False
 
     def stubborn(self, job: str, number: int) -> None:
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.saves = bool(number % 2)
 
@@ -250,7 +250,7 @@ class Chaos:
 
     def host_silent(self, job: str, number: int) -> None:
         host = HostId(HOSTS[number % 2])
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.host == host:
                 container.reachable = False
         self.world.event(ev.HostFellSilent(host, "chaos"))

@@ -78,7 +78,7 @@ class LearningChaos(Chaos):
 
     def standby(self, job: str, number: int) -> None:
         """A SideCar offers another start than before."""
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 container.standby = Standby(tuple(StandbyState)[number % 4])
                 container.can_prepare = number % 3 == 0
@@ -86,7 +86,7 @@ class LearningChaos(Chaos):
 
     def start(self, job: str, number: int) -> None:
         """The next start of a job takes another time, by one of the kinds."""
-        for container in self.world.containers.values():
+        for container in list(self.world.containers.values()):
             if container.job == job:
                 how = tuple(StartKind)[number % 3]
                 container.times = PhaseTimes(0.1, first_step_s=0.2 * number, how=how)
