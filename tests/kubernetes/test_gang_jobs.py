@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reshape_gpu.values import JobView
 from tests.kubernetes import cgroups, cluster, network
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.layout import NODES, Node
@@ -48,13 +49,20 @@ speed = [["simulated", 4, 0.1, "paced", 2]]
 
 
 def submit(
-    daemon: PodDaemon, sizes: list[int], steps: int, name: str = "gang", **fields: object
+    daemon: PodDaemon,
+    sizes: list[int],
+    steps: int,
+    name: str = "gang",
+    *settings: str,
+    **fields: object,
 ) -> str:
-    """Submit a program whose two workers make each step together; its id."""
+    """Submit a program whose two workers make each step together; its id. ``settings``: variables
+    of the program."""
+    words = ["python", f"{name}.py", str(steps), str(STEP_S), str(SAVE_EVERY)]
     return daemon.submit_record(
         name,
         LOCKSTEP,
-        command=["python", f"{name}.py", str(steps), str(STEP_S), str(SAVE_EVERY)],
+        command=["env", *settings, *words] if settings else words,
         framework="other",
         optional_gpus=sizes,
         workers=2,
@@ -96,9 +104,12 @@ def makes_steps_after(daemon: PodDaemon, job: str, step: int) -> None:
 
 def begins_after(daemon: PodDaemon, job: str, attempt: int) -> int:
     """The step after which the chief of an attempt begins."""
-    found = re.findall(
-        r"^worker 0 begins after step (\d+)", output(daemon, job, WORKERS[0], attempt), re.M
-    )
+
+    def begun() -> list[str]:
+        text = output(daemon, job, WORKERS[0], attempt)
+        return re.findall(r"^worker 0 begins after step (\d+)", text, re.M)
+
+    found = eventually("the chief begins", begun)
     assert len(found) == 1, found
     return int(found[0])
 
@@ -237,6 +248,85 @@ def test_the_loss_of_a_node_ends_the_whole_attempt_and_the_job_goes_on_from_its_
     eventually("its GPUs are idle", lambda: daemon.idle_gpus() == 4)
     assert daemon.reshape("cancel", job).returncode == 0
     daemon.wait(job, "is cancelled", state="cancelled", stage="none")
+    eventually("all GPUs are idle", lambda: daemon.idle_gpus() == 4 * len(NODES))
+    daemon.nothing_left()
+
+
+SAVE_S = 8
+"""Seconds of a save in which a node is lost."""
+
+
+def is_launched(gang: JobView, newcomer: JobView) -> bool:
+    return newcomer.stage == "launching"
+
+
+def is_saved(gang: JobView, newcomer: JobView) -> bool:
+    return gang.stage == "saving"
+
+
+def has_half(gang: JobView, newcomer: JobView) -> bool:
+    return gang.size == 4 and gang.stage in ("starting", "training")
+
+
+@pytest.mark.parametrize(
+    ("reached", "settings", "worker", "lose", "find"),
+    [
+        (is_launched, (), 1, cgroups.kill, cluster.start_node),
+        (is_saved, (f"SAVE_S={SAVE_S}",), 0, cgroups.kill, cluster.start_node),
+        (has_half, (), 1, network.cut, network.join),
+    ],
+    ids=["the newcomer is launched", "the gang saves", "the gang starts, and the node is cut off"],
+)
+def test_a_node_lost_in_a_hand_over_ends_what_is_on_it_and_both_gangs_train_again(
+    daemon: PodDaemon,
+    own_cluster: Grounds,
+    reached: Callable[[JobView, JobView], bool],
+    settings: tuple[str, ...],
+    worker: int,
+    lose: Callable[[Node], None],
+    find: Callable[[Node], None],
+) -> None:
+    daemon.up("--policy", "halve-gangs", program="tests.support.impatient_daemon")
+    gang = submit(daemon, [4, 8], 1_000_000, "gang", *settings, span="any")
+    daemon.trains(gang, 8)
+    saved = eventually("a checkpoint", lambda: checkpoint_step(daemon, gang))
+    nodes = [one.node for one in daemon.containers(gang, 2)]
+    newcomer = submit(daemon, [4], 1_000_000, "newcomer", span="any")
+
+    def there() -> bool:
+        one, other = daemon.view(gang), daemon.view(newcomer)
+        return one is not None and other is not None and reached(one, other)
+
+    eventually("the hand-over is there", there, TENSORFLOW_S)
+    lost = next(node for node in NODES if node.name == nodes[worker])
+    lose(lost)
+
+    def on_the_other_node() -> str | None:
+        for key in (gang, newcomer):
+            seen = daemon.view(key)
+            if seen is not None and (seen.stage, seen.hosts, seen.size) == ("training", (), 4):
+                return key
+        return None
+
+    try:
+        trains = eventually("a gang is on the node that is left", on_the_other_node, TENSORFLOW_S)
+        gpus = {gpu["id"]: gpu for gpu in daemon.json("gpus")["gpus"]}
+        assert {gpu["state"] for gpu in gpus.values() if gpu["host"] == lost.name} == {"lost"}
+        seen = daemon.trains(trains, 4)
+        assert all(gpus[gpu]["host"] != lost.name for gpu in seen.gpus)
+        assert seen.failures == 0, daemon.history(trains)
+        if trains == gang:
+            assert begins_after(daemon, gang, seen.attempt) >= saved
+    finally:
+        find(lost)
+    eventually("the node is back", lambda: cluster.ready()[lost.name])
+    newest = seen.attempt
+    eventually("no old copy is left", lambda: daemon.running_attempts(trains) <= {newest})
+    assert daemon.reshape("cancel", trains).returncode == 0
+    (waits,) = {gang, newcomer} - {trains}
+    size = 4 if waits == newcomer else 8
+    assert daemon.trains(waits, size).failures == 0, daemon.history(waits)
+    assert daemon.reshape("cancel", waits).returncode == 0
     eventually("all GPUs are idle", lambda: daemon.idle_gpus() == 4 * len(NODES))
     daemon.nothing_left()
 
