@@ -135,9 +135,10 @@ def move_targets(
         if not job.growable or job.pinned or job.fixed_because or not gang_start.may_span(job):
             continue
         own = gang_moves.by_host(job, job.size)
+        least = job.size if job.shares else job.size + 1
         for kind, count in sorted(idle.items()):
             has = job.size if kind == job.gpu_type else 0
-            sizes = [size for size in job.sizes if job.size <= size <= has + count]
+            sizes = [size for size in job.sizes if least <= size <= has + count]
             if not count or not sizes:
                 continue
             fit = [h for h in hosts if h.gpu_type == kind and h.id not in job.unfit_on]
