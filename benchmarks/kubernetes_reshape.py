@@ -84,16 +84,8 @@ def submit_keras(daemon: PodDaemon, size: int) -> str:
 
 def submit_workers(daemon: PodDaemon, size: int) -> str:
     """Submit a job with a worker on each of two nodes; return its id."""
-    return daemon.submit_record(
-        "job",
-        multi_worker.SCRIPT.read_text(),
-        command=["python", "job.py", "--steps", str(LOOP_STEPS)],
-        framework="tensorflow",
-        optional_gpus=[size // 2, size],
-        steps=LOOP_STEPS,
-        job_type=JOB_TYPE,
-        **SPAN,
-    )
+    record = multi_worker.record("job", [size // 2, size], LOOP_STEPS, JOB_TYPE)
+    return daemon.submit_record("job", multi_worker.SCRIPT.read_text(), **record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,17 +79,8 @@ def output(daemon: PodDaemon, job: str, folder: str, attempt: int = 1) -> str:
 
 def submit_tensorflow(daemon: PodDaemon, steps: int) -> str:
     """Submit a job of two workers under MultiWorkerMirroredStrategy, for four GPUs or eight."""
-    return daemon.submit_record(
-        "gang",
-        multi_worker.SCRIPT.read_text(),
-        command=["python", "gang.py", "--steps", str(steps)],
-        framework="tensorflow",
-        optional_gpus=[4, 8],
-        workers=2,
-        span="any",
-        steps=steps,
-        job_type="linear",
-    )
+    record = multi_worker.record("gang", [4, 8], steps, "linear")
+    return daemon.submit_record("gang", multi_worker.SCRIPT.read_text(), **record)
 
 
 def makes_steps_after(daemon: PodDaemon, job: str, step: int) -> None:

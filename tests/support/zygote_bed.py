@@ -37,7 +37,7 @@ from reshape_sidecar.init.values import (
     UseZygote,
     ZygoteProcess,
 )
-from reshape_sidecar.wire import PrepareStage, Processes, StandbyState
+from reshape_sidecar.wire import PrepareStage, Processes, StandbyState, StartKind
 from tests.support.hook_bed import ROOT, clean_environment
 
 INIT = ROOT / "sidecar" / "reshape_sidecar" / "init" / "__main__.py"
@@ -223,6 +223,14 @@ class ZygoteBed:
         began = self.start(*words, devices=devices, cold=cold, key=key)
         ended = self.ended()
         return ended, self.log()[began.log_offset_bytes :]
+
+    def run_both(self, code: int, *words: str, devices: int = 1) -> tuple[str, str]:
+        """Run ``words`` as a fork and cold, each to its end with ``code``; return both outputs."""
+        forked, by_zygote = self.run(*words, devices=devices)
+        executed, by_interpreter = self.run(*words, devices=devices, cold=True)
+        assert (forked.how, forked.exit_code) == (StartKind.ZYGOTE, code), by_zygote
+        assert (executed.how, executed.exit_code) == (StartKind.COLD, code), by_interpreter
+        return by_zygote, by_interpreter
 
     def sweep(self, kill_after_s: float = 5.0) -> None:
         """End every process of earlier starts, and wait until none is left."""
