@@ -18,6 +18,7 @@ from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.pytorch import group_check, rendezvous
 from reshape_sidecar.ranks import boundary
+from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.session import Session
 
 TRANSFORMERS = "transformers.trainer"
@@ -29,6 +30,8 @@ class RankHook:
 
     def __init__(self) -> None:
         self.exit_code = 0
+        self.ranks: RankBoundary | None = None
+        """The boundaries of this process, if it is a rank."""
         self._ends: list[Callable[[], None]] = []
 
     @functools.cached_property
@@ -49,17 +52,22 @@ class RankHook:
         """Note that the script has ended with exit code 0."""
         for call in self._ends:
             call()
+        if self.ranks is not None:
+            self.ranks.finish()
 
     def failed(self, error: BaseException) -> None:
         """Note the exception that ends the script; Python prints it, and the agent reads that."""
+        if self.ranks is not None:
+            self.ranks.fail()
 
 
 def start() -> RankHook:
     """Watch for the libraries; return what ``hook.run`` tells of the script's end."""
     hook, watch = RankHook(), ImportWatch()
     rendezvous.take(watch)
-    if (ranks := boundary.of(hook.settings)) is not None:
-        group_check.watch_first_step(watch, ranks)
+    hook.ranks = boundary.of(hook.settings)
+    if hook.ranks is not None:
+        group_check.watch_first_step(watch, hook.ranks)
 
     def lightning_imported(module: ModuleType) -> None:
         from reshape_sidecar.pytorch import lightning_patch

@@ -123,6 +123,30 @@ def test_a_dead_rank_ends_the_others_at_once(
     assert f"reshape: {said}, and 2 others end with it" in start.text
 
 
+ABORTS_AS_PYTHON_ENDS = "import atexit, os, sys\natexit.register(os.abort)\n"
+"""As a thread of Gloo does that still has a tensor then."""
+ABORTED = 128 + signal.SIGABRT
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("", 0),
+        ("sys.exit(0)", 0),
+        ("os.abort()", ABORTED),
+        ("sys.exit(3)", ABORTED),
+        ("raise ValueError", ABORTED),
+        (TRAINS, 0),
+        (TRAINS + "raise ValueError", ABORTED),
+    ],
+)
+def test_an_abort_as_python_ends_is_no_failure_of_a_script_that_has_ended(
+    tmp_path: Path, started: list[Start], program: str, code: int
+) -> None:
+    started.append(start := Start(tmp_path, ABORTS_AS_PYTHON_ENDS + program, "5", ranks=2))
+    assert start.ends() == code, start.text
+
+
 def test_no_rank_outlives_the_kill_of_its_parent(tmp_path: Path, started: list[Start]) -> None:
     started.append(start := Start(tmp_path, TRAINS, "10000"))
     start.prints("rank 1 step 3\n")

@@ -123,8 +123,12 @@ class RankBoundary:
         return is_saved
 
     def finish(self) -> None:
-        """Note the end of training: from now on this rank stops at no boundary."""
+        """Note the end of training or of the script: this rank stops at no boundary any more."""
         self._page.finish(self._rank)
+
+    def fail(self) -> None:
+        """Note that the script fails: an abort as Python ends is no successful end."""
+        self._page.fail(self._rank)
 
 
 def of(settings: HookSettings) -> RankBoundary | None:

@@ -110,12 +110,16 @@ class Page:
         self._numbers[_at(rank, _PARKED)] = step
 
     def is_finished(self, rank: int) -> bool:
-        """Return whether ``rank`` has reached the end of training."""
+        """Return whether ``rank`` has reached the end of training or of its script."""
         return bool(self._numbers[_at(rank, _FINISHED)])
 
     def finish(self, rank: int) -> None:
-        """Note that ``rank`` has reached the end of training."""
+        """Note that ``rank`` has reached the end of training or of its script."""
         self._numbers[_at(rank, _FINISHED)] = 1
+
+    def fail(self, rank: int) -> None:
+        """Note that the script of ``rank`` fails, be it after the end of training."""
+        self._numbers[_at(rank, _FINISHED)] = 0
 
 
 def _at(rank: int, number: int) -> int:

@@ -159,7 +159,7 @@ class Group:
                 continue
             del self._running[rank]
             if code == -signal.SIGABRT and self._page.is_finished(rank):
-                code = 0  # PyTorch aborts now and then as Python ends
+                code = 0  # a thread of Gloo still has a tensor (pytorch/pytorch, 179291)
             if rank == 0 and self._asked and code in LEFT:
                 self._left = _positive(code)
                 if code == EXIT_SAVED and self._page.begun(0):
