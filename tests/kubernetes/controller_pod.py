@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config, stream
+from kubernetes.stream.ws_client import ERROR_CHANNEL
 
 from tests.kubernetes import image, packages
 from tests.kubernetes.api import ApiError
@@ -130,7 +131,10 @@ class ControllerPod:
         )
         try:
             socket.run_forever(timeout=RUN_S)
-            return str(socket.read_all())
+            assert not socket.is_open(), f"`reshape {' '.join(words)}` runs for {RUN_S} s"
+            end, said = socket.read_channel(ERROR_CHANNEL), str(socket.read_all())
+            assert said, f"`reshape {' '.join(words)}` prints nothing and ends with {end!r}"
+            return said
         finally:
             socket.sock.shutdown()  # its close() leaves the socket open that the server has ended
 

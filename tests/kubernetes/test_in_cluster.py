@@ -65,6 +65,7 @@ def pair(namespace: Namespace, address: str) -> Iterator[ControllerPod]:
 def job(controller: ControllerPod, pod: Thing, name: str) -> Thing:
     """The job, as the command in the controller's pod shows it."""
     said = controller.reshape(pod, "get", name, "-o", "json")
+    assert "{" in said, said
     found: Thing = json.loads(said[said.index("{") :])
     return found
 
