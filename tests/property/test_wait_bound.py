@@ -22,8 +22,8 @@ from reshape_controller.policies import make_policy
 from reshape_controller.replay.inputs import WorkJob
 from reshape_controller.replay.shell import Scene, replay
 from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.alone import best_time_s
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.preemption_reason import best_time_s
 from tests.support.gate import examples
 from tests.support.replay_bed import job, scene
 

@@ -13,9 +13,9 @@ from reshape_controller.core.phrases import duration, gpus
 from reshape_controller.core.plan import JobView, Plan, Preemption, Snapshot, Target
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.scheduling import gang_start, legal_moves
+from reshape_controller.scheduling.alone import best_time_s
 from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.preemption_reason import best_time_s
 from reshape_controller.scheduling.ratio_preemption import ratio_start, ratio_text
 
 

@@ -8,7 +8,6 @@ need no prediction.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.plan import (
@@ -20,8 +19,7 @@ from reshape_controller.core.plan import (
     Target,
 )
 from reshape_controller.core.states import PreemptionReason
-from reshape_controller.scheduling import gang_start
-from reshape_controller.scheduling.gang_room import GangRoom
+from reshape_controller.scheduling import alone, gang_start
 from reshape_controller.scheduling.predictor import Predictor
 
 OVERDUE_MIN_S = 3600.0
@@ -51,7 +49,7 @@ def confirmed(plan: Plan, snapshot: Snapshot, policy: Policy) -> Plan:
     if newcomer is None:
         raise PlanRejected(f"{victims[0].job}: only a queued job can preempt it")
     predictor = Predictor(snapshot)
-    best_s = best_time_s(snapshot, predictor, newcomer)
+    best_s = alone.best_time_s(snapshot, predictor, newcomer)
     wait_s = snapshot.now_s - newcomer.waits_since_s
     found = Preemption(plan.preemption.reason, wait_s, best_s)
     why_not = ""
@@ -64,23 +62,6 @@ def confirmed(plan: Plan, snapshot: Snapshot, policy: Policy) -> Plan:
             f"{newcomer.id}: the reason {found.reason.value} does not hold: {why_not}"
         )
     return replace(plan, preemption=found)
-
-
-def best_time_s(snapshot: Snapshot, predictor: Predictor, job: JobView) -> float:
-    """Return the seconds that a queued job needs alone, at the size and on the GPU type that suit
-    it best; infinite if no usable hosts can hold it."""
-    hosts = gang_start.hosts_for(snapshot, job)
-    pairs = {
-        (gpu_type, size)
-        for size in job.sizes
-        for gpu_type in gang_start.types_for(job, size, hosts)
-    }
-    room = GangRoom.of(hosts)
-    times_s = [
-        predictor.incoming_s(job, gpu_type, size, hosts=room.needed(job, gpu_type, size))
-        for gpu_type, size in pairs
-    ]
-    return min(times_s, default=inf)
 
 
 def idle_would_do(snapshot: Snapshot, newcomer: JobView) -> bool:

@@ -9,14 +9,13 @@ one if all is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp, inf
+from math import exp
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import gang_start
-from reshape_controller.scheduling.gang_room import GangRoom
+from reshape_controller.scheduling import alone
 from reshape_controller.scheduling.predictor import Predictor
 
 PRIORITIES = (1, 100)
@@ -40,7 +39,9 @@ class Prices:
         """``sizes``: the start size of each queued job that can start."""
         self._sizes = sizes
         self._values = {
-            job.id: _value(job, sizes[job.id], _alone_s(snapshot, predictor, job, sizes[job.id]))
+            job.id: _value(
+                job, sizes[job.id], alone.time_at_s(snapshot, predictor, job, sizes[job.id])
+            )
             for job in snapshot.queued
             if job.id in sizes
         }
@@ -69,13 +70,3 @@ class Prices:
 def _value(job: JobView, size: int, takes_s: float) -> float:
     """Return the weight per GPU-second."""
     return weight(job.spec.priority) / (size * max(1.0, takes_s))
-
-
-def _alone_s(snapshot: Snapshot, predictor: Predictor, job: JobView, size: int) -> float:
-    """Return the shortest time that a queued job needs at a size."""
-    hosts = gang_start.hosts_for(snapshot, job)
-    kinds, room = gang_start.types_for(job, size, hosts), GangRoom.of(hosts)
-    times_s = [
-        predictor.incoming_s(job, kind, size, hosts=room.needed(job, kind, size)) for kind in kinds
-    ]
-    return min(times_s, default=inf)

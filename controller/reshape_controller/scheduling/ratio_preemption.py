@@ -12,7 +12,7 @@ from math import inf
 from reshape_controller.core.model import HostId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot
-from reshape_controller.scheduling import gang_moves, gang_start
+from reshape_controller.scheduling import alone, gang_moves, gang_start
 from reshape_controller.scheduling.outranking import (
     OutrankingStart,
     preemptible_at_s,
@@ -23,7 +23,6 @@ from reshape_controller.scheduling.preemption_reason import (
     LEFT_RATIO_MIN,
     RATIO_MIN,
     ROUNDING_S,
-    best_time_s,
     idle_would_do,
 )
 
@@ -38,7 +37,7 @@ def ratio_start(
     """Return the start on the GPUs of the running job that has most to go, and the time at which
     the newcomer has waited for long enough (infinite if it has). ``may_give``: further conditions
     of a policy on that job."""
-    best_s = best_time_s(snapshot, predictor, newcomer)
+    best_s = alone.best_time_s(snapshot, predictor, newcomer)
     wait_s = snapshot.now_s - newcomer.waits_since_s
     if not (wait_s + best_s) / best_s >= RATIO_MIN:
         return None, newcomer.waits_since_s + (RATIO_MIN - 1.0) * best_s + ROUNDING_S
