@@ -166,11 +166,12 @@ def test_a_policy_remembers_over_a_killed_controller_what_it_tried(bed: Bed) -> 
     assert bed.job(job)["notes"] == []
     assert bed.reshape("cancel", "filler").returncode == 0
     bed.reaches(job, "running", size=2)
-    wrote = [{"job": job, "name": "tries-from", "text": "1"}]
-    assert bed.job(job)["notes"] == wrote
+    tries = [{"job": job, "name": "tries-from", "text": "1"}]
+    limits = [{**tries[0], "name": "limit"}]
+    assert bed.job(job)["notes"] == tries
     kill_and_up(bed, "try-and-keep")
-    assert bed.job(job)["notes"] == wrote
-    eventually(lambda: bed.job(job)["notes"] == [{**wrote[0], "name": "limit"}], text="takes back")
+    assert bed.job(job)["notes"] in (tries, limits), "it may have taken the try back already"
+    eventually(lambda: bed.job(job)["notes"] == limits, text="takes back")
     bed.reaches(job, "running", size=1)
     assert bed.job(other)["notes"] == []
     assert "note limit" in bed.reshape("describe", "job").stdout
