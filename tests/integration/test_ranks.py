@@ -145,6 +145,7 @@ def test_an_abort_as_python_ends_is_no_failure_of_a_script_that_has_ended(
 ) -> None:
     started.append(start := Start(tmp_path, ABORTS_AS_PYTHON_ENDS + program, "5", ranks=2))
     assert start.ends() == code, start.text
+    assert start.text.count("aborted after its script: this is no failure") == (0 if code else 2)
 
 
 def test_no_rank_outlives_the_kill_of_its_parent(tmp_path: Path, started: list[Start]) -> None:

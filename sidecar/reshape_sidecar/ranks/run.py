@@ -159,7 +159,9 @@ class Group:
                 continue
             del self._running[rank]
             if code == -signal.SIGABRT and self._page.is_finished(rank):
-                code = 0  # a thread of Gloo still has a tensor (pytorch/pytorch, 179291)
+                # A thread of Gloo still has a tensor as Python ends (pytorch/pytorch, 179291).
+                self._say(rank, process.pid, "aborted after its script: this is no failure")
+                code = 0
             if rank == 0 and self._asked and code in LEFT:
                 self._left = _positive(code)
                 if code == EXIT_SAVED and self._page.begun(0):
@@ -181,7 +183,10 @@ class Group:
     def _tell(self, rank: int, pid: int, code: int) -> None:
         what = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         others = f", and {len(self._running)} others end with it" if self._running else ""
-        text = f"reshape: rank {rank} of {self._page.ranks} (pid {pid}) {what}{others}"
+        self._say(rank, pid, what + others)
+
+    def _say(self, rank: int, pid: int, what: str) -> None:
+        text = f"reshape: rank {rank} of {self._page.ranks} (pid {pid}) {what}"
         print(text, file=sys.stderr, flush=True)
 
 
