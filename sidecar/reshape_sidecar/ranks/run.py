@@ -159,7 +159,7 @@ class Group:
                 continue
             del self._running[rank]
             if code == -signal.SIGABRT and self._page.is_finished(rank):
-                # A thread of Gloo still has a tensor as Python ends (pytorch/pytorch, 179291).
+                # PyTorch aborts now and then as Python ends (as in pytorch/pytorch, 179291).
                 self._say(rank, process.pid, "aborted after its script: this is no failure")
                 code = 0
             if rank == 0 and self._asked and code in LEFT:
