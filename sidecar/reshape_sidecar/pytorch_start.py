@@ -30,14 +30,17 @@ class RankHook:
 
     def __init__(self) -> None:
         self.exit_code = 0
-        self.ranks: RankBoundary | None = None
-        """The boundaries of this process, if it is a rank."""
         self._ends: list[Callable[[], None]] = []
 
     @functools.cached_property
     def settings(self) -> HookSettings:
         """What the agent has told this process."""
         return hook_settings.from_environment(os.environ) or HookSettings()
+
+    @functools.cached_property
+    def ranks(self) -> RankBoundary | None:
+        """The boundaries of this process; None if it is no rank."""
+        return boundary.of(self.settings)
 
     @functools.cached_property
     def session(self) -> Session:
@@ -65,7 +68,6 @@ def start() -> RankHook:
     """Watch for the libraries; return what ``hook.run`` tells of the script's end."""
     hook, watch = RankHook(), ImportWatch()
     rendezvous.take(watch)
-    hook.ranks = boundary.of(hook.settings)
     if hook.ranks is not None:
         group_check.watch_first_step(watch, hook.ranks)
 

@@ -124,7 +124,7 @@ def test_a_dead_rank_ends_the_others_at_once(
 
 
 ABORTS_AS_PYTHON_ENDS = "import atexit, os, sys\natexit.register(os.abort)\n"
-"""As a thread of Gloo does that still has a tensor then."""
+"""As PyTorch does now and then."""
 ABORTED = 128 + signal.SIGABRT
 
 

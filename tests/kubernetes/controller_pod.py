@@ -131,9 +131,10 @@ class ControllerPod:
         )
         try:
             socket.run_forever(timeout=RUN_S)
-            assert not socket.is_open(), f"`reshape {' '.join(words)}` runs for {RUN_S} s"
+            ran = f"`reshape {' '.join(words)}`"
+            assert not socket.is_open(), f"{ran} runs for {RUN_S} s"
             end, said = socket.read_channel(ERROR_CHANNEL), str(socket.read_all())
-            assert said, f"`reshape {' '.join(words)}` prints nothing and ends with {end!r}"
+            assert said, f"{ran} prints nothing and ends with {end!r}"
             return said
         finally:
             socket.sock.shutdown()  # its close() leaves the socket open that the server has ended

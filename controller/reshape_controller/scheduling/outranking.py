@@ -20,10 +20,7 @@ from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import alone, gang_moves, gang_start, shrinks
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.forecast import Forecast
-from reshape_controller.scheduling.preemption_reason import (
-    ROUNDING_S,
-    overdue_wait_s,
-)
+from reshape_controller.scheduling.preemption_reason import ROUNDING_S, overdue_wait_s
 from reshape_controller.scheduling.shrinks import Kept
 from reshape_controller.scheduling.worker_rooms import Rooms, enough_on_several
 
