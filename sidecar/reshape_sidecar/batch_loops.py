@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from reshape_sidecar.hook.settings import HookSettings
@@ -44,21 +45,25 @@ class BatchLoops:
         scaler: Any,
         state: Any,
         epochs: int | None,
+        frame: FrameType,
     ) -> Iterator[Any]:
-        """Return the batches of ``loader``. Raises LoaderError, LoopError, CheckpointError."""
+        """Return the batches of ``loader``, for the loop in ``frame``.
+
+        Raises LoaderError, LoopError, CheckpointError.
+        """
         if _is_tensorflows(loader):
             from reshape_sidecar.tensorflow import loop as tensorflow_loop
 
             if scheduler is not None or scaler is not None or self._settings.workers > 1:
                 raise LoopError(NOT_OF_TENSORFLOW)
             parts = tensorflow_loop.Parts(model, optimizer, state)
-            return self._tensorflow().batches(loader, parts, epochs)
+            return self._tensorflow().batches(loader, parts, epochs, frame)
         from reshape_sidecar.pytorch import loop as pytorch_loop
 
         if state is not None:
             raise LoopError(NOT_OF_PYTORCH)
         objects = pytorch_loop.Parts(model, optimizer, scheduler, scaler)
-        return self._pytorch().batches(loader, objects, epochs)
+        return self._pytorch().batches(loader, objects, epochs, frame)
 
     def _pytorch(self) -> PyTorchLoop:
         if self._pytorch_loop is None:

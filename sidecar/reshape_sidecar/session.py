@@ -18,8 +18,8 @@ without Reshape, and without saving.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from reshape_sidecar.batch_loops import BatchLoops
 from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import recording, save_barrier
+from reshape_sidecar.hook import recording, save_barrier, target
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.evaluations import EvaluationLog
 from reshape_sidecar.hook.exactness import Verdict
@@ -45,14 +45,14 @@ from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.ranks import boundary
 from reshape_sidecar.ranks.boundary import RankBoundary
+from reshape_sidecar.verdict import loops
+from reshape_sidecar.verdict.loops import Keep, OwnState
 from reshape_sidecar.wire import LEVEL_ABILITIES, LEVEL_EVALUATIONS, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
 LAST_SAVE_WAIT_S = 600.0
 """Longest wait of the last save for room on a full disk."""
-TARGET_FILE = "reshape-target.json"
-"""Judgement of the target accuracy, beside the files of the loop in a checkpoint."""
 SAVE_EVERY_STEPS = 100
 """Default of steps between two saves of a job of several workers."""
 
@@ -96,6 +96,8 @@ class Session:
         self._began_s = time.monotonic()
         self._loops = BatchLoops(self, settings)
         self._metrics: dict[str, float] = {}
+        self._own_state = OwnState()
+        self._is_judged = False
         self.is_recorded = recording.is_asked()
         """Whether ``reshape verify`` compares this run; the same on every rank."""
         self.step = 0
@@ -110,10 +112,11 @@ class Session:
             else:
                 save_barrier.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
             self._newest = checkpoints.newest(settings.checkpoints, settings.hashed)
+        self._kept, self._kept_before = Keep(), loops.read(self.checkpoint)
         if self._newest is not None:
             self.step = self._newest.manifest.step
             self.epoch = self._newest.manifest.epoch
-            self._target.restore(_saved_target(self._newest.path))
+            self._target.restore(target.read(self._newest.path))
             if self.target_reached:
                 self.total_steps = self.step
         self.loop_begins()  # from now on the parent sends no SIGTERM
@@ -211,7 +214,19 @@ class Session:
             scaler=scaler,
             state=state,
             epochs=epochs,
+            frame=sys._getframe(1),
         )
+
+    def keep(self, **values: Any) -> Keep:
+        """Return an object with these attributes, which every checkpoint holds from now on.
+
+        For numbers, texts, lists and arrays that a loop carries from step to step: ``kept =
+        job.keep(best=9.0)``, and ``kept.best = min(kept.best, loss)`` in the body. After a restart
+        it has the values of the checkpoint. A second call adds attributes to the same object.
+        Raises TypeError for a value that has no exact form.
+        """
+        self._kept.add(values, self._kept_before)
+        return self._kept
 
     def metrics(self, *, loss: float | None = None, accuracy: float | None = None) -> None:
         """Report values of the step that the loop over ``batches`` makes now."""
@@ -234,6 +249,7 @@ class Session:
 
     def set_verdict(self, verdict: Verdict) -> None:
         """Report whether a reshape changes the numbers of training."""
+        self._is_judged = True
         self._reporter.set_verdict(verdict)
 
     def should_stop(self) -> bool:
@@ -267,6 +283,8 @@ class Session:
         self.epoch = self.epoch if epoch is None else epoch
         if self._pacer is not None:
             self._pacer.step_ended(steps)
+        if not self._is_judged and (verdict := self._own_state.step_ended()) is not None:
+            self._reporter.set_verdict(verdict)
         now_s = time.monotonic()
         self._recording.step_ended(self.step, {"loss": loss, "accuracy": accuracy})
         self._report(now_s, steps, loss, accuracy)
@@ -409,8 +427,8 @@ class Session:
             nonlocal written
             written = True
             write(folder)
-            if (target := self._target.saved()) is not None:
-                (folder / TARGET_FILE).write_text(json.dumps(target), encoding="utf-8")
+            self._kept.write(folder)
+            self._target.write(folder)
 
         self._reporter.phase(HookPhase.SAVING)
         try:
@@ -465,15 +483,6 @@ def _number(metric: object, value: Any) -> float:
     except (TypeError, ValueError):
         text = f"evaluated: the value of {metric} is {value!r}; give a number"
         raise TypeError(text) from None
-
-
-def _saved_target(folder: Path) -> dict[str, Any] | None:
-    """Return the judgement in a checkpoint; None in one that was written without a target."""
-    try:
-        saved: dict[str, Any] = json.loads((folder / TARGET_FILE).read_bytes())
-    except FileNotFoundError:
-        return None
-    return saved
 
 
 def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:

@@ -30,6 +30,8 @@ OF_PROCESS = frozenset(
     }
 )
 """Functions, beside ``os.open``, whose numbers mean something in one process alone."""
+CLOCK = frozenset({"time", "perf_counter", "monotonic", "process_time", "time_ns", "now", "utcnow"})
+"""Functions whose results mean something at their moment alone."""
 WRAPPED = functools._lru_cache_wrapper
 """The type of a function whose results are cached."""
 
@@ -82,7 +84,8 @@ def _library_folders() -> tuple[str, ...]:
 
 
 @functools.cache
-def _of_script_file(file: str) -> bool:
+def of_script_file(file: str) -> bool:
+    """Return whether a file of code is the script's own, and of no library."""
     if file.startswith("<frozen") or file.startswith(_library_folders()):
         return False
     return not any(part in file for part in LIBRARY_PARTS)
@@ -91,7 +94,7 @@ def _of_script_file(file: str) -> bool:
 def of_script(thing: Any) -> bool:
     """Return whether a class or a function of Python is the script's own."""
     if isinstance(thing, types.FunctionType):
-        return _of_script_file(thing.__code__.co_filename)
+        return of_script_file(thing.__code__.co_filename)
     name = getattr(thing, "__module__", None)
     if not isinstance(thing, type) or name in (None, "builtins"):
         return False
@@ -99,7 +102,7 @@ def of_script(thing: Any) -> bool:
     if module is None:  # of a script that another one runs
         return True
     file = getattr(module, "__file__", None)
-    return name == "__main__" if file is None else _of_script_file(file)
+    return name == "__main__" if file is None else of_script_file(file)
 
 
 def methods(kind: type, own: Callable[[type], bool] = of_script) -> Iterator[types.FunctionType]:
@@ -152,18 +155,33 @@ def stored_names(function: types.FunctionType) -> set[str]:
 
 def process_names(function: types.FunctionType) -> set[str]:
     """Return the names that a function binds to a number of its process, as a descriptor is."""
+    return _stored_by(function, _asks_for_number_of_process)
+
+
+def clock_names(function: types.FunctionType) -> set[str]:
+    """Return the names that a function binds to what a clock says."""
+    return _stored_by(function, lambda line: not CLOCK.isdisjoint(_loads(line)))
+
+
+def _stored_by(
+    function: types.FunctionType, asks: Callable[[list[dis.Instruction]], bool]
+) -> set[str]:
     return {
         str(step.argval)
         for code in code_of(function)
         for line in _lines(code)
-        if _asks_for_number_of_process(line)
+        if asks(line)
         for step in line
         if step.opname in STORES
     }
 
 
+def _loads(line: list[dis.Instruction]) -> list[str]:
+    return [str(step.argval) for step in line if step.opname in NAMES]
+
+
 def _asks_for_number_of_process(line: list[dis.Instruction]) -> bool:
-    loads = [str(step.argval) for step in line if step.opname in NAMES]
+    loads = _loads(line)
     return not OF_PROCESS.isdisjoint(loads) or ("os", "open") in itertools.pairwise(loads)
 
 
@@ -205,7 +223,7 @@ def _binds_constants(line: list[dis.Instruction], code: types.CodeType) -> bool:
 def _of_module(name: str, value: Any, names: tuple[str, ...]) -> Iterator[Place]:
     """Yield the attributes that code may use of ``value``, a module of the script."""
     file = getattr(value, "__file__", None)
-    if isinstance(value, types.ModuleType) and file is not None and _of_script_file(file):
+    if isinstance(value, types.ModuleType) and file is not None and of_script_file(file):
         for attribute in names:
             if attribute in vars(value):
                 yield Place(f"{name}.{attribute}", vars(value), attribute)

@@ -8,8 +8,10 @@ evaluation to a ``TargetJudge``. Standard library only.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from reshape_sidecar.hook.log import complain
@@ -35,6 +37,19 @@ class Target:
     """None: the validation accuracy, or the training accuracy of a ``fit`` without validation."""
     epochs_in_a_row: int = 1
     """Evaluations, one after the other, that have to reach the accuracy."""
+
+
+TARGET_FILE = "reshape-target.json"
+"""Judgement of the target accuracy, beside the files of a loop in a checkpoint."""
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """Return the judgement in a checkpoint of a loop; None in one written without a target."""
+    try:
+        saved: dict[str, Any] = json.loads((folder / TARGET_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    return saved
 
 
 class TargetJudge:
@@ -157,6 +172,11 @@ class TargetJudge:
             "in_a_row_before": self._in_a_row_before,
             "noted": self._noted,
         }
+
+    def write(self, folder: Path) -> None:
+        """Write the state into a loop's checkpoint; none without a target. Raises OSError."""
+        if (state := self.saved()) is not None:
+            (folder / TARGET_FILE).write_text(json.dumps(state), encoding="utf-8")
 
     def restore(self, saved: Mapping[str, Any] | None) -> None:
         """Go on from the state of a checkpoint.

@@ -22,6 +22,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data._utils import worker
 from torch.utils.data.distributed import DistributedSampler
 
+from reshape_sidecar.hook.script_code import attributes
+from reshape_sidecar.verdict import forms
+from reshape_sidecar.verdict.reach import Reach
+
 States = dict[str, Any]
 WORKER_FIELDS = ("id", "num_workers", "seed")
 
@@ -91,6 +95,28 @@ def generator_states() -> dict[str, Any]:
     return states
 
 
+def samplers_below(batch_sampler: Any) -> list[Any]:
+    """Return a batch sampler of the script and the samplers below it."""
+    found: list[Any] = [batch_sampler]
+    for name in ("sampler", "batch_sampler", "sampler"):
+        if (inner := getattr(found[-1], name, None)) is not None:
+            found.append(inner)
+    return found
+
+
+def generators_of(samplers: list[Any]) -> list[Any]:
+    """Return the generators that samplers hold, which draw an epoch's order."""
+    values = (value for one in samplers for value in attributes(one).values())
+    return [value for value in values if forms.is_generator(value)]
+
+
+def enter_samplers(samplers: list[Any], reach: Reach) -> None:
+    """Look at what samplers hold, but for what a checkpoint holds as it drew the epoch's order."""
+    for one in samplers:
+        drawing = [name for name, value in attributes(one).items() if forms.is_generator(value)]
+        reach.root(type(one).__name__, one, ("epoch", *drawing))
+
+
 class Samples(Dataset):  # type: ignore[misc]
     """The script's dataset by keys of epoch and index; what a sample draws depends on its key."""
 
@@ -146,8 +172,11 @@ class Share:
         """Raises LoaderError."""
         _check(loader)
         self.loader = loader
-        self.rank, self._ranks, self._seed = rank, ranks, seed
+        self.rank, self.ranks, self._seed = rank, ranks, seed
         self._order = Order()
+        self._resumed_with: list[Any] = []
+        self.drawn_with: list[Any] = []
+        """States of the samplers' generators when they drew the order of this epoch."""
         workers = loader.num_workers
         options = {
             name: getattr(loader, name)
@@ -164,6 +193,10 @@ class Share:
             **(options if workers else {}),
         )
 
+    def resume_with(self, states: list[Any]) -> None:
+        """Draw the next order with these states of the samplers' generators."""
+        self._resumed_with = states
+
     @property
     def samples(self) -> int:
         """Number of samples of the dataset."""
@@ -178,17 +211,17 @@ class Share:
         """Return this rank's batches of ``epoch`` but the first ``skip``. Raises LoaderError."""
         left = self._drawn(epoch)[skip:]
         for number, batch in enumerate(left, start=skip):
-            if len(batch) % self._ranks:
+            if len(batch) % self.ranks:
                 raise LoaderError(
                     f"batch {number} of {self.batches} has {len(batch)} samples, which"
-                    f" {self._ranks} GPUs cannot share equally: choose a batch_size that every"
+                    f" {self.ranks} GPUs cannot share equally: choose a batch_size that every"
                     " optional number of GPUs divides, and drop_last=True"
                 )
         self._order.epoch, self._order.batches = epoch, [self._mine(batch) for batch in left]
         return iter(self._own) if left else iter(())
 
     def _mine(self, batch: list[Any]) -> list[Any]:
-        size = len(batch) // self._ranks
+        size = len(batch) // self.ranks
         return batch[self.rank * size : (self.rank + 1) * size]
 
     def _drawn(self, epoch: int) -> list[list[Any]]:
@@ -202,6 +235,11 @@ class Share:
                 owner.generator.manual_seed(seed)
             if hasattr(owner, "set_epoch"):
                 owner.set_epoch(epoch)
+        generators = generators_of(samplers_below(batch_sampler))
+        for generator, state in zip(generators, self._resumed_with, strict=False):
+            forms.put(generator, state)
+        self._resumed_with = []
+        self.drawn_with = [forms.copied(generator) for generator in generators]
         return [list(batch) for batch in itertools.islice(batch_sampler, self.batches)]
 
 

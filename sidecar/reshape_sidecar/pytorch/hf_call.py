@@ -24,9 +24,11 @@ from reshape_sidecar.pytorch.data import forks, length, random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.hf_state import Position, RankState, Saved
-from reshape_sidecar.pytorch.hf_verdict import Watch
-from reshape_sidecar.pytorch.loop import TrainerSession
-from reshape_sidecar.pytorch.weights import portraits
+from reshape_sidecar.pytorch.hf_verdict import MicroBatches
+from reshape_sidecar.pytorch.loop import TrainerSession, gathered
+from reshape_sidecar.pytorch.weights import TrainedWeights, portraits
+from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.watch import LOOKS, Watch
 from reshape_sidecar.wire import Trajectory
 
 
@@ -57,7 +59,12 @@ class Call:
         self.trainer, self._session, self._number = trainer, session, number
         self._first, self._resumed, self._write_ended = first, resumed, write_ended
         self._now = given_batch(trainer.args)
-        self._watch = Watch()
+        self._watch = MicroBatches()
+        self._script = Watch(self._enter, trainer.args.device)
+        self._weights = TrainedWeights(trainer.model)
+        self._looks = LOOKS
+        self._inside_looks = LOOKS
+        """Micro-batches of this process that are still compared with what was before."""
         self._verdict = Verdict(EXACT)
         self._epoch = self._step = self._steps_per_epoch = 0
         self._epochs = 0
@@ -71,7 +78,7 @@ class Call:
         """Sum over the micro-batches since the last boundary, on this rank."""
         self._limit = length
         self._ignores_items = resumed is not None and resumed.position.ignores_items
-        self._begun = False
+        self._begun = self._has_trained = False
         session.record_weights(lambda: portraits([trainer.model]))
 
     # -- the begin --------------------------------------------------------------------------------
@@ -134,10 +141,26 @@ class Call:
             word, reason = self._resumed.position.verdict
             self._set_verdict(Verdict(Trajectory.of(word), reason))
 
-    def restore_callbacks(self) -> None:
-        """Restore the callbacks of the script, which have made what they need to begin."""
+    def restore_trained(self) -> None:
+        """Restore which weights are trained: the optimizer is made, the model not wrapped."""
+        if self._resumed is not None and not self._has_trained:
+            self._has_trained = True
+            self._resumed.restore_trained(self.trainer)
+            self._weights = TrainedWeights(self.trainer.model)
+
+    def callbacks_began(self) -> None:
+        """Restore the script's state: its callbacks have made what they need to begin."""
+        self._script.begin()
+        self._restore_script()
+
+    def _restore_script(self) -> None:
         if self._resumed is not None:
-            self._resumed.restore_callbacks(self.trainer)
+            rank = self.trainer.args.process_index
+            self._resumed.restore_script(self.trainer, self._script, rank, self._now.ranks)
+
+    def _enter(self, reach: Reach) -> None:
+        samplers = [] if self._batches is None else self._batches.samplers()
+        hf_verdict.enter(self.trainer, samplers, reach)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -161,11 +184,12 @@ class Call:
         if goes_on:
             assert resumed is not None
             resumed.restore_sums(self.trainer, rank, self._now.ranks)
-            if self._step:
-                resumed.restore_callbacks(self.trainer)
-                resumed.restore_random(rank, of_epoch=True)
-            else:
-                resumed.restore_random(rank)
+            self._restore_script()
+            if self._batches is not None:
+                resumed.restore_samplers(self._batches, in_epoch=self._step > 0)
+            resumed.restore_random(rank, of_epoch=self._step > 0)
+        else:
+            self._look()
         self._random_of_epoch = random_states()
 
     def restore_random(self) -> None:
@@ -175,7 +199,13 @@ class Call:
 
     def micro_batch(self, step: Callable[[Any], Any], count: Any) -> Any:
         """Run a micro-batch, whose step has ``count`` items; return its loss."""
+        before = None
+        if self._inside_looks:
+            self._inside_looks -= 1
+            before = self._script.marks()
         loss, verdict = self._watch.step(self.trainer, step, count)
+        if before is not None:
+            self._script.changed_inside(before)
         self._ignores_items = self._ignores_items or self._watch.ignores_items
         self._set_verdict(verdict)
         if self._session.is_recorded:
@@ -264,15 +294,30 @@ class Call:
             session.total_steps = session.step + steps + max(0, state.max_steps - self._counted)
         if steps:
             session.step_done(steps=steps, epoch=self._epoch, loss=self._newest_loss())
+            if self._looks:
+                self._looks -= 1
+                self._look()
         stops = session.should_stop()
         if not stops and not session.saves_now() and not is_last:
             return True
-        own = hf_state.rank_state(self.trainer, self._random_of_epoch if self._step else None)
+        self._look(deep=True)
+        random_of_epoch = self._random_of_epoch if self._step else None
+        own = hf_state.rank_state(self.trainer, random_of_epoch, self._script.capture_own())
         ranks = hf_state.gather(own)
         is_saved = session.save(lambda folder: write(folder, ranks))
         if stops and is_saved:
             session.leave()
         return is_saved
+
+    def _look(self, *, deep: bool = False) -> None:
+        """Look what the script's own state has become; all ranks do so after the same step."""
+        self._script.look(deep=deep)
+        if self._now.ranks > 1:
+            self._script.compare(gathered(self._script.digests()))
+        for reason, kind in self._script.reasons(hf_verdict.REMEDY):
+            self._set_verdict(Verdict(EXACT).worse(reason, kind))
+        if (why := self._weights.reason(self._now.ranks)) is not None:
+            self._set_verdict(Verdict(EXACT).worse(why, UNKNOWN))
 
     def _newest_loss(self) -> float | None:
         """Return the loss that Trainer has logged last; the step's own if the run is recorded."""
@@ -296,7 +341,10 @@ class Call:
             verdict=(verdict.kind.value, verdict.reason),
             ignores_items=self._ignores_items,
         )
-        hf_state.write(folder, trainer, position, ranks)
+        samplers = None
+        if (batches := self._batches) is not None:
+            samplers = {"drawn_with": batches.drawn_with, "now": batches.generators()}
+        hf_state.write(folder, trainer, position, ranks, self._script.capture(), samplers)
         self._write_ended(folder, self._number)
 
     def write_end(self, folder: Path, ended: dict[str, Any]) -> None:
@@ -311,6 +359,7 @@ class Call:
             "state": dataclasses.asdict(self.trainer.state),
             "batch": dataclasses.asdict(self._first),
             "random": [rank.random for rank in ranks],
+            "script": self._script.capture(),
             "output": output,
         }
 

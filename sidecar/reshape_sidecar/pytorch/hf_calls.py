@@ -23,6 +23,7 @@ from reshape_sidecar.pytorch.data import length, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_call import Call, CallSession, ended_file
 from reshape_sidecar.pytorch.hf_state import Saved
+from reshape_sidecar.verdict.watch import Watch
 
 
 class CallsSession(CallSession, Protocol):
@@ -168,6 +169,8 @@ class Calls:
         trainer.state = type(trainer.state)(**ended["state"])
         trainer.state.is_local_process_zero = trainer.is_local_process_zero()
         trainer.state.is_world_process_zero = trainer.is_world_process_zero()
+        script = Watch(lambda reach: hf_verdict.enter(trainer, [], reach), trainer.args.device)
+        script.restore(ended.get("script", []))
         states, rank = ended["random"], trainer.args.process_index
         if states:
             set_random_states(states[rank if rank < len(states) else 0])

@@ -28,6 +28,7 @@ METHODS = {
     "_prepare_for_training": ("max_steps", "train_dataloader", "resume_from_checkpoint"),
     "_load_from_checkpoint": ("resume_from_checkpoint", "model"),
     "_load_rng_state": ("checkpoint",),
+    "_wrap_model": ("model",),
     "_run_epoch": ("model", "epoch"),
     "_maybe_log_save_evaluate": (),
     "training_step": ("model", "inputs", "num_items_in_batch"),
@@ -148,6 +149,12 @@ def _patch_restore(trainer: Any, calls: Calls) -> None:
             return original(own, checkpoint)
         return call.restore_random()
 
+    def wrap_model(original: Any, own: Any, *args: Any, **kwargs: Any) -> Any:
+        if (call := calls.of(own)) is not None:
+            call.restore_trained()
+        return original(own, *args, **kwargs)
+
+    _wrap(trainer, "_wrap_model", wrap_model)
     _wrap(trainer, "_load_from_checkpoint", load_from_checkpoint)
     _wrap(trainer, "_load_rng_state", load_rng_state)
 
@@ -197,7 +204,7 @@ def _patch_callbacks(handler: Any, calls: Calls) -> None:
     def on_train_begin(original: Any, own: Any, *args: Any, **kwargs: Any) -> Any:
         control = original(own, *args, **kwargs)
         if (call := calls.of_callbacks(own)) is not None:
-            call.restore_callbacks()
+            call.callbacks_began()
         return control
 
     def on_evaluate(

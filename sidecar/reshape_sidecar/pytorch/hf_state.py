@@ -11,6 +11,7 @@ restores optimizer, schedule and scaler.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import sys
@@ -27,6 +28,10 @@ from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.pytorch.data import random_states, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch
+from reshape_sidecar.pytorch.hf_samples import EpochBatches
+from reshape_sidecar.pytorch.loop import gathered
+from reshape_sidecar.pytorch.weights import set_trained, trained
+from reshape_sidecar.verdict.watch import Watch
 
 POSITION_FILE = "trainer.json"
 MODEL_FILE = "model.pt"
@@ -43,8 +48,6 @@ SUMS = (
     "_initial_num_input_tokens_seen",
 )
 """Attributes of a Trainer that it does not save itself, and that its logs depend on."""
-DEPTH_MAX = 8
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.Tensor)
 
 
 def versions() -> dict[str, str]:
@@ -96,6 +99,8 @@ class RankState:
     loss: float
     """Sum of the losses since the last log."""
     flops: float
+    script: tuple[dict[str, Any], ...] = ()
+    """Of the script's own state, what differs between the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class Saved:
 
     def restore_sums(self, trainer: Any, rank: int, ranks: int) -> None:
         """Set what the trainer has summed up since its last log."""
-        sums = torch.load(self.folder / SUMS_FILE, map_location="cpu", weights_only=False)
+        sums = _sums(self.folder)
         for name in SUMS:
             setattr(trainer, name, sums[name])
         states = self.of_ranks()
@@ -147,12 +152,36 @@ class Saved:
         trainer._tr_loss = torch.tensor(loss, device=trainer.args.device)
         trainer.current_flos = flops
 
-    def restore_callbacks(self, trainer: Any) -> None:
-        """Set the plain attributes of the script's callbacks."""
-        sums = torch.load(self.folder / SUMS_FILE, map_location="cpu", weights_only=False)
-        for key, callback in _callbacks(trainer):
-            for name, value in sums["callbacks"].get(key, {}).items():
+    def restore_script(self, trainer: Any, script: Watch, rank: int, ranks: int) -> None:
+        """Set what the script keeps beside the model: attributes, globals, objects with a state."""
+        sums = _sums(self.folder)
+        for key, callback in _callbacks(trainer):  # of a checkpoint before version 0.2
+            for name, value in sums.get("callbacks", {}).get(key, {}).items():
                 setattr(callback, name, value)
+        set_trained(trainer.model, sums.get("trained", {}))
+        states = self.of_ranks()
+        script.restore(sums.get("script", []))
+        script.restore(list(states[rank].script) if len(states) == ranks else [])
+
+    def restore_trained(self, trainer: Any) -> None:
+        """Set which weights are trained, and give the optimizer the groups that it got meanwhile.
+
+        Call it when the optimizer is made, and before the model is wrapped for several GPUs.
+        """
+        sums = _sums(self.folder)
+        named = dict(trainer.model.named_parameters())
+        set_trained(trainer.model, sums.get("trained", {}))
+        groups = sums.get("groups", [])
+        for names, options in groups[len(trainer.optimizer.param_groups) :]:
+            parameters = [named[name] for name in names if name in named]
+            trainer.optimizer.add_param_group({"params": parameters, **options})
+
+    def restore_samplers(self, batches: EpochBatches, *, in_epoch: bool) -> None:
+        """Set the samplers' own generators as they drew the order, or as they are after it."""
+        sums = _sums(self.folder)
+        known = sums.get("samplers")
+        if known is not None:
+            batches.set_generators(known["drawn_with" if in_epoch else "now"])
 
     def restore_random(self, rank: int, *, of_epoch: bool = False) -> None:
         """Set the random state of ``rank``; a rank that was not there gets that of rank 0."""
@@ -161,6 +190,12 @@ class Saved:
         wanted = state.random_of_epoch if of_epoch else state.random
         if wanted is not None:
             set_random_states(wanted)
+
+
+@functools.lru_cache(maxsize=1)
+def _sums(folder: Path) -> dict[str, Any]:
+    sums: dict[str, Any] = torch.load(folder / SUMS_FILE, map_location="cpu", weights_only=False)
+    return sums
 
 
 def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:
@@ -173,19 +208,20 @@ def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:
         ) from error
 
 
-def rank_state(trainer: Any, random_of_epoch: dict[str, Any] | None) -> RankState:
+def rank_state(
+    trainer: Any, random_of_epoch: dict[str, Any] | None, script: list[dict[str, Any]]
+) -> RankState:
     """Return the state of this rank now."""
     loss = float(trainer._tr_loss.item())
-    return RankState(random_states(), random_of_epoch, loss, float(trainer.current_flos))
+    flops = float(trainer.current_flos)
+    return RankState(random_states(), random_of_epoch, loss, flops, tuple(script))
 
 
 def gather(state: RankState) -> list[RankState]:
     """Return the states of all ranks; each of them calls it at the same step."""
     if not (dist.is_available() and dist.is_initialized()):
         return [state]
-    states: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(states, _fields(state))
-    return [RankState(*fields) for fields in states]
+    return [RankState(*fields) for fields in gathered(_fields(state))]
 
 
 def mean(loss: Any, device: Any) -> float:
@@ -201,19 +237,25 @@ def agree(is_saved: bool) -> bool:
     """Return ``is_saved`` of rank 0, on every rank, once all of them have called it."""
     if not (dist.is_available() and dist.is_initialized()):
         return is_saved
-    answers: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(answers, is_saved)
-    return bool(answers[0])
+    return bool(gathered(is_saved)[0])
 
 
-def write(folder: Path, trainer: Any, position: Position, ranks: list[RankState]) -> None:
+def write(
+    folder: Path,
+    trainer: Any,
+    position: Position,
+    ranks: list[RankState],
+    script: list[dict[str, Any]],
+    samplers: dict[str, Any] | None,
+) -> None:
     """Write the state of a call at ``position``; called by rank 0."""
     torch.save(trainer.model.state_dict(), folder / MODEL_FILE)
     trainer._save_optimizer_and_scheduler(str(folder))
     trainer._save_scaler(str(folder))
     torch.save([_fields(state) for state in ranks], folder / RANKS_FILE)
     sums: dict[str, Any] = {name: getattr(trainer, name) for name in SUMS}
-    sums["callbacks"] = {key: _attributes(callback) for key, callback in _callbacks(trainer)}
+    sums |= {"script": script, "samplers": samplers}
+    sums |= {"trained": trained(trainer.model), "groups": _groups(trainer)}
     torch.save(sums, folder / SUMS_FILE)
     trainer.state.save_to_json(str(folder / STATE_FILE))
     (folder / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
@@ -226,7 +268,7 @@ def link(source: Path, target: Path, names: Iterable[str]) -> None:
 
 
 def _fields(state: RankState) -> tuple[Any, ...]:
-    return (state.random, state.random_of_epoch, state.loss, state.flops)
+    return (state.random, state.random_of_epoch, state.loss, state.flops, state.script)
 
 
 def _callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
@@ -245,20 +287,13 @@ def _callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name} {seen[name]}", callback
 
 
-def _attributes(callback: Any) -> dict[str, Any]:
-    found = getattr(callback, "__dict__", {})
-    return {name: value for name, value in found.items() if _is_plain(value)}
-
-
-def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Return whether a value is data alone, without objects of the script."""
-    kind = type(value)
-    if kind in PLAIN or kind.__module__ == "numpy":
-        return True
-    if depth >= DEPTH_MAX:
-        return False
-    if kind in (list, tuple, set):
-        return all(_is_plain(item, depth + 1) for item in value)
-    if kind is dict:
-        return all(_is_plain(item, depth + 1) for pair in value.items() for item in pair)
-    return False
+def _groups(trainer: Any) -> list[Any]:
+    """Return the names of the weights in each group of the optimizer, and its options."""
+    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
+    return [
+        (
+            [names[id(one)] for one in group["params"] if id(one) in names],
+            {key: value for key, value in group.items() if key != "params"},
+        )
+        for group in trainer.optimizer.param_groups
+    ]

@@ -13,10 +13,16 @@ import torch
 from torch.utils.data import IterableDataset
 
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
-from reshape_sidecar.pytorch.data import forks, generator_states, length
+from reshape_sidecar.pytorch.data import enter_samplers, forks, generator_states, length
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
+from reshape_sidecar.verdict.reach import Reach
 
+REMEDY = "make it an attribute of a callback or of the Trainer that is there when training begins"
+OF_LOGS = frozenset(
+    {"_metrics", "_stored_metrics", "_logs", "_textual_logs", "_total_train_tokens"}
+)
+"""What TRL's trainers sum up for their logs."""
 LOOKS = 3
 """Micro-batches of a process that are watched."""
 LOOKED_AT_ALONE = ("to", "__get__", "detach", "dim", "is_floating_point", "clone", "expand")
@@ -85,6 +91,31 @@ def model_reasons(model: Any) -> Iterator[str]:
             yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
 
 
+def enter(trainer: Any, samplers: list[Any], reach: Reach) -> None:
+    """Give a look what a script can keep state in, beside the model."""
+    optimizer, schedule = trainer.optimizer, trainer.lr_scheduler
+    reach.holds(trainer.model)
+    reach.know(trainer.model_wrapped, trainer.accelerator, trainer.state, trainer.control)
+    reach.know(optimizer, getattr(optimizer, "optimizer", None))
+    reach.know(schedule, getattr(schedule, "scheduler", None), trainer.args)
+    reach.root(type(trainer).__name__, trainer, OF_LOGS)
+    for callback in trainer.callback_handler.callbacks:
+        kind = type(callback)
+        of_library = kind.__module__.startswith("transformers.")
+        if not of_library or hasattr(kind, "from_state"):
+            reach.root(kind.__name__, callback, of_library=of_library)
+    for name in ("train_dataset", "data_collator", "compute_loss_func"):
+        value = getattr(trainer, name, None)
+        reach.take(name, "trainer", trainer, name, value)
+    enter_samplers(samplers, reach)
+    reach.model("model", trainer.model)
+    if (config := getattr(trainer.model, "config", None)) is not None:
+        reach.scalars("model.config", config)
+    reach.scalars("args", trainer.args)
+    reach.trained_beside(optimizer)
+    reach.script()
+
+
 class ItemCount(torch.Tensor):  # type: ignore[misc]
     """The number of items of a step, which notes whether a loss is computed with it."""
 
@@ -102,7 +133,7 @@ class ItemCount(torch.Tensor):  # type: ignore[misc]
         return result
 
 
-class Watch:
+class MicroBatches:
     """Watches the first micro-batches of a call."""
 
     def __init__(self) -> None:

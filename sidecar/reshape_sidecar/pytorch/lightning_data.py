@@ -18,12 +18,15 @@ from reshape_sidecar.pytorch.data import (
     LoaderError,
     States,
     forks,
+    generators_of,
     length,
     random_states,
+    samplers_below,
     seed_generators,
     seed_of,
     set_random_states,
 )
+from reshape_sidecar.verdict import forms
 
 
 class Sample(int):
@@ -104,18 +107,22 @@ class Batches:
 
     def _owners(self) -> list[Any]:
         """Return the states of the samplers' own generators."""
-        return [generator.get_state() for generator in self._generators()]
+        return [forms.copied(generator) for generator in self._generators()]
+
+    def samplers(self) -> list[Any]:
+        """Return the script's batch sampler and the samplers below it."""
+        return samplers_below(self.inner)
 
     def _generators(self) -> list[Any]:
-        owners: list[Any] = [self.inner, getattr(self.inner, "sampler", None)]
-        owners.append(getattr(owners[-1], "sampler", None))
-        found = (getattr(owner, "generator", None) for owner in owners)
-        return [one for one in found if isinstance(one, torch.Generator)]
+        return generators_of(self.samplers())
 
     def _set(self, states: States) -> None:
         set_random_states(states)
         for generator, state in zip(self._generators(), states["owners"], strict=False):
-            generator.set_state(state)
+            if isinstance(state, torch.Tensor):  # of a checkpoint before version 0.2
+                generator.set_state(state)
+            else:
+                forms.put(generator, state)
 
 
 def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
@@ -192,6 +199,10 @@ class Loaders:
         for one in self._found:
             if one is not None:
                 one.skip, one.order = 0, None
+
+    def samplers(self) -> list[Any]:
+        """Return the script's samplers of all loaders."""
+        return [one for found in self._found if found is not None for one in found.samplers()]
 
     def orders(self) -> list[States | None]:
         """Return the generators with which each loader drew the order of this epoch."""

@@ -25,7 +25,9 @@ from reshape_sidecar.pytorch.data import generator_states, random_states, seed_o
 from reshape_sidecar.pytorch.lightning_data import Loaders
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
 from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession
-from reshape_sidecar.pytorch.weights import portraits
+from reshape_sidecar.pytorch.weights import TrainedWeights, portraits, set_trained, trained
+from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.watch import Watch
 from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
@@ -79,6 +81,18 @@ class Fit:
         self.has_evaluated = False
         """Whether an evaluation has ended since the last boundary."""
         self.looks = VERDICT_STEPS
+        self.trained: dict[str, bool] | None = None
+        """Which weights the process before trained; None: as at the begin."""
+        self.weights: TrainedWeights | None = None
+        self.script = Watch(self._enter, keeps_ranks=True)
+
+    def _enter(self, reach: Reach) -> None:
+        lightning_verdict.enter(self.trainer, self.loaders.samplers(), reach)
+
+    def restore_trained(self) -> None:
+        """Let the weights be trained that the process before trained."""
+        if self.trained is not None:
+            set_trained(self.trainer.lightning_module, self.trained)
 
     def resumes_no_more(self) -> None:
         """Note, also in Lightning's loops, that the fit no longer goes on in the middle."""
@@ -126,6 +140,7 @@ class Fits:
                 fit.loaders.resume(list(saved.loaders), saved.batches, mine)
         self.fit = fit
         session.record_weights(lambda: portraits([trainer.lightning_module]))
+        session.set_verdict(self._verdict)
         session.loop_begins()
         return fit
 
@@ -135,8 +150,10 @@ class Fits:
         assert fit is not None
         assert session is not None
         if fit.is_over:
+            self._restore_script(fit)
             self._restore_numbers(fit)
         elif fit.has_trained:
+            self._look(fit, deep=True)
             self._ends[fit.number] = self._dump(fit)
         if fit.is_over or fit.has_trained:
             self.count += 1
@@ -169,7 +186,52 @@ class Fits:
         lightning_state.check_model(fit.state["state_dict"], model, self._session.checkpoint)
         connector._ckpt_path, connector._loaded_checkpoint = None, fit.state
         fit.state = None
+        fit.trained = fit.own.get("trained")
+        fit.weights = TrainedWeights(model)
+        fit.restore_trained()  # before the model is wrapped for several processes
         return True
+
+    def optimizers_are_made(self, make: Callable[[], None]) -> None:
+        """Let the script make its optimizers for the weights that it trains at the begin."""
+        fit = self.fit
+        if fit is None or fit.trained is None or fit.weights is None:
+            make()
+            return
+        set_trained(fit.trainer.lightning_module, fit.weights.first)
+        make()
+        fit.restore_trained()
+
+    def epoch_begins(self) -> None:
+        """Look at the script's state, or restore it, before the callbacks of the epoch's begin."""
+        fit = self.fit
+        assert fit is not None
+        if fit.script.has_begun:
+            self._look(fit)
+            return
+        fit.weights = TrainedWeights(fit.trainer.lightning_module)
+        fit.script.begin()
+        if fit.resumes or fit.own:
+            self._restore_script(fit)
+
+    def _restore_script(self, fit: Fit) -> None:
+        fit.restore_trained()
+        fit.script.restore(fit.own.get("script", []))
+        own = fit.own.get("script_of_ranks", [])
+        if len(own) == self._ranks:
+            fit.script.restore(own[self._rank])
+
+    def _look(self, fit: Fit, *, deep: bool = False) -> None:
+        """Look what the script's state has become; every process does so after the same step."""
+        fit.script.look(deep=deep)
+        if self._ranks > 1:
+            digests = fit.script.digests()
+            fit.script.compare(lightning_state.of_all_ranks(digests, self._ranks))
+        for reason, kind in fit.script.reasons(lightning_verdict.REMEDY):
+            self._add(reason, kind)
+        if fit.weights is not None and (why := fit.weights.reason(self._ranks)) is not None:
+            self._add(why, UNKNOWN)
+        assert self._session is not None
+        self._session.set_verdict(self._verdict)
 
     def loop_begins(self, set_epoch: Callable[[Any, int], None]) -> None:
         """Bring the data of a fit that goes on to its position, before Lightning's loop runs."""
@@ -200,6 +262,7 @@ class Fits:
         assert fit is not None
         if fit.resumes:
             fit.resumes_no_more()
+            self._restore_script(fit)
             self._restore_numbers(fit)
         return generator_states() if fit.looks else None
 
@@ -232,12 +295,15 @@ class Fits:
             session.total_steps = self._total_steps(trainer, session.step + 1)
         epoch = trainer.fit_loop.epoch_progress.current.processed
         session.step_done(epoch=epoch, loss=self._loss(fit))
+        if fit.looks >= 0:
+            self._look(fit)
         self._judge(fit)
         self._report_evaluation(fit)
         if is_last:
             return
         stops = session.should_stop()
         if stops or session.saves_now():
+            self._look(fit, deep=True)
             is_saved = session.save(self._write_running(fit, batches))
             if stops and is_saved:
                 self._leave(trainer)
@@ -314,6 +380,9 @@ class Fits:
             "orders": lightning_state.of_all_ranks(fit.loaders.orders(), self._ranks),
             "metrics": {name: dict(getattr(connector, name)) for name in METRICS},
             "step": self._session.step,
+            "trained": trained(trainer.lightning_module),
+            "script": fit.script.capture() if self._rank == 0 else [],
+            "script_of_ranks": lightning_state.of_all_ranks(fit.script.capture_own(), self._ranks),
         }
         return state
 
@@ -357,6 +426,8 @@ class Fits:
             fit.looks = -1
         for reason, kind in lightning_verdict.reasons(fit.trainer):
             self._add(reason, kind)
+        if self._verdict.kind is EXACT and (means := lightning_verdict.epoch_means(fit.trainer)):
+            self._verdict = Verdict(EXACT, f"{lightning_verdict.MEANS}: {', '.join(sorted(means))}")
         for reason in fit.loaders.reasons:
             self._add(reason, STEPS_ONLY)
         self._session.set_verdict(self._verdict)

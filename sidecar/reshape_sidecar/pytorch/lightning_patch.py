@@ -53,6 +53,7 @@ def patch(module: ModuleType, hook: Hook) -> None:
     _patch_data(part("loops.fit_loop"), part("loops.fetchers")._DataFetcher, fits)
     evaluation = part("loops.evaluation_loop")._EvaluationLoop
     _patch_steps(part("loops.fit_loop"), part("loops.training_epoch_loop"), evaluation, fits)
+    _patch_optimizers(part("strategies.strategy").Strategy, fits)
     _patch_loss(part("loops.optimization.automatic")._AutomaticOptimization, fits)
 
 
@@ -231,6 +232,14 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
 
         return run
 
+    def make_epoch_start(original: Any) -> Any:
+        def on_advance_start(loop: Any) -> None:
+            if trains(loop):
+                fits.epoch_begins()
+            original(loop)
+
+        return on_advance_start
+
     def make_epoch_end(original: Any) -> Any:
         def on_advance_end(loop: Any) -> None:
             original(loop)
@@ -242,6 +251,7 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
     _wrap(loop_module._FitLoop, "run", make_run)
     _wrap(epoch_module._TrainingEpochLoop, "advance", make_advance)
     _wrap(epoch_module._TrainingEpochLoop, "on_advance_end", make_batch_end)
+    _wrap(loop_module._FitLoop, "on_advance_start", make_epoch_start)
     _wrap(loop_module._FitLoop, "on_advance_end", make_epoch_end)
     _wrap(evaluation_class, "run", make_evaluation)
 
@@ -256,6 +266,16 @@ def _is_over(loop: Any) -> bool:
         )
     ]
     return any(reached) or bool(loop.trainer.should_stop and loop._can_stop_early)
+
+
+def _patch_optimizers(strategy_class: Any, fits: Fits) -> None:
+    def make(original: Any) -> Any:
+        def setup_optimizers(strategy: Any, trainer: Any) -> None:
+            fits.optimizers_are_made(lambda: original(strategy, trainer))
+
+        return setup_optimizers
+
+    _wrap(strategy_class, "setup_optimizers", make)
 
 
 def _patch_loss(optimization_class: Any, fits: Fits) -> None:

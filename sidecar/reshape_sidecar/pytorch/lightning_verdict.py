@@ -6,10 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN
+from reshape_sidecar.pytorch.data import enter_samplers
 from reshape_sidecar.pytorch.loop import layer_reasons
+from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.wire import Trajectory
 
 Reason = tuple[str, Trajectory]
+REMEDY = "make it an attribute of the module or of a callback that is there when training begins"
+OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
+"""Attributes of a Trainer that callbacks change and no checkpoint of Lightning holds."""
+NEXT_EPOCHS = {
+    "StochasticWeightAveraging": "the schedule of StochasticWeightAveraging begins at an epoch",
+}
+"""Callbacks of Lightning that a restart in the middle of an epoch does not bring back."""
+MEANS = "the logged mean of an epoch in which it stops covers the rest of it only"
 SEARCHES = ("LearningRateFinder", "BatchSizeFinder")
 
 
@@ -23,13 +33,49 @@ def reasons(trainer: Any) -> Iterator[Reason]:
     for callback in trainer.callbacks:
         if type(callback).__name__ in SEARCHES:
             yield f"{type(callback).__name__} trains outside of the fit", UNKNOWN
+        for one in type(callback).__mro__:
+            if one.__name__ in NEXT_EPOCHS and _of_lightning(one):
+                yield f"{NEXT_EPOCHS[one.__name__]}, and a restart is in the middle of one", UNKNOWN
+    if trainer.reload_dataloaders_every_n_epochs:
+        yield "reload_dataloaders_every_n_epochs: a restart asks for the data again", UNKNOWN
     if trainer.strategy._ddp_comm_state is not None or trainer.strategy._model_averaging_period:
         yield "a communication hook of DDP has state that no checkpoint holds", UNKNOWN
     names = {name for name in map(_monitored, trainer.callbacks) if name is not None}
     names |= {config.monitor for config in trainer.lr_scheduler_configs if config.reduce_on_plateau}
-    means = set(trainer.callback_metrics) & names & _epoch_means(trainer)
+    means = set(trainer.callback_metrics) & names & epoch_means(trainer)
     for name in sorted(means):
         yield f"the mean of {name} over the epoch of a stop covers the rest of it only", STEPS_ONLY
+
+
+def enter(trainer: Any, samplers: list[Any], reach: Reach) -> None:
+    """Give a look what a script can keep state in, beside the model."""
+    module = trainer.lightning_module
+    reach.holds(module)
+    reach.know(trainer, trainer.strategy, *trainer.optimizers, *trainer.loggers)
+    reach.know(*(config.scheduler for config in trainer.lr_scheduler_configs))
+    name = type(module).__name__
+    reach.model(name, module)
+    if getattr(module, "_hparams", None):
+        reach.items(f"{name}.hparams", module._hparams)
+    for callback in trainer.callbacks:
+        if not _of_lightning(type(callback)):
+            reach.root(type(callback).__name__, callback)
+    if (data := getattr(trainer, "datamodule", None)) is not None:
+        reach.root(type(data).__name__, data)
+    combined = trainer.fit_loop._combined_loader
+    for loader in combined.flattened if combined is not None else ():
+        for part in ("dataset", "collate_fn"):
+            reach.take(part, "loader", loader, part, getattr(loader, part, None))
+    enter_samplers(samplers, reach)
+    for key in OF_TRAINER:
+        reach.take(key, "trainer", trainer, key, getattr(trainer, key))
+    for optimizer in trainer.optimizers:
+        reach.trained_beside(optimizer)
+    reach.script()
+
+
+def _of_lightning(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
 
 
 def _monitored(callback: Any) -> str | None:
@@ -37,7 +83,7 @@ def _monitored(callback: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _epoch_means(trainer: Any) -> set[str]:
+def epoch_means(trainer: Any) -> set[str]:
     """Return the names of what the training step logs as a mean over the epoch."""
     found = set()
     for result in trainer.fit_loop.epoch_loop._results.values():

@@ -11,10 +11,12 @@ a restart needs no state of theirs.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -28,11 +30,17 @@ from reshape_sidecar.loop_session import LoopSession, StepSession, Write
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
+    enter_samplers,
     generator_states,
+    samplers_below,
     seed_generators,
     seed_of,
 )
-from reshape_sidecar.pytorch.weights import portraits
+from reshape_sidecar.pytorch.weights import portraits, set_trained, trained
+from reshape_sidecar.verdict.loops import REMEDY, enter_loop
+from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.watch import Watch
+from reshape_sidecar.wire import Trajectory
 
 STATE_FILE = "state.pt"
 VERSION = "torch"
@@ -107,18 +115,38 @@ class Parts:
         """Return portraits of all weights, for a recording."""
         return portraits(_unwrapped(model) for model in self.models)
 
-    def save(self, folder: Path, position: Position) -> None:
-        """Write all parts and the position into ``folder``."""
-        states = {name: [p.state_dict() for p in parts] for name, parts in self._parts.items()}
-        torch.save(states, folder / STATE_FILE)
+    def save(
+        self, folder: Path, position: Position, others: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Write all parts, what the loop holds beside them, and the position into ``folder``."""
+        states: dict[str, Any] = {
+            name: [p.state_dict() for p in parts] for name, parts in self._parts.items()
+        }
+        states["trained"] = [trained(model) for model in self._parts["model"]]
+        torch.save({**states, **others}, folder / STATE_FILE)
         fields = {VERSION: str(torch.__version__), **dataclasses.asdict(position)}
         (folder / POSITION_FILE).write_text(json.dumps(fields))
 
-    def load(self, folder: Path) -> None:
-        """Restore all parts. Raises CheckpointError with the difference."""
+    def enter(self, reach: Reach) -> None:
+        """Leave out what the checkpoint holds; look at what the models keep beside it."""
+        for model in self._parts["model"]:
+            reach.holds(model)
+        reach.know(*self.models, *itertools.chain.from_iterable(self._parts.values()))
+        for model in self._parts["model"]:
+            reach.model(type(model).__name__, model)
+        for optimizer in self.optimizers:
+            reach.trained_beside(optimizer)
+
+    def load(self, folder: Path) -> dict[str, Any]:
+        """Restore all parts; return what else the checkpoint holds.
+
+        Raises CheckpointError with the difference.
+        """
         states = torch.load(folder / STATE_FILE, map_location="cpu", weights_only=False)
+        for model, flags in zip(self._parts["model"], states.get("trained", []), strict=False):
+            set_trained(model, flags)
         for name, parts in self._parts.items():
-            saved = states[name]
+            saved = states.pop(name)
             if len(saved) != len(parts):
                 raise CheckpointError(
                     f"checkpoint {folder} holds {len(saved)} of `{name}`, and job.batches got"
@@ -131,6 +159,8 @@ class Parts:
                     raise CheckpointError(
                         f"checkpoint {folder} does not fit `{name}`: {error}"
                     ) from error
+        others: dict[str, Any] = states
+        return others
 
 
 class Steps:
@@ -180,9 +210,19 @@ class Loop(EpochLoop):
         """Batches since the last boundary."""
         self._verdict = Verdict(EXACT)
         self._looks = VERDICT_STEPS
+        self._frame: FrameType | None = None
+        self._script = Watch(self._enter, keeps_ranks=False)
+        self._saved: dict[str, Any] = {}
+        """What the checkpoint holds beside the parts, until it is restored."""
 
-    def batches(self, loader: Any, parts: Parts, epochs: int | None) -> Iterator[Any]:
-        """Restore ``parts`` at the first call; return the batches of an epoch, or of all."""
+    def batches(
+        self, loader: Any, parts: Parts, epochs: int | None, frame: FrameType
+    ) -> Iterator[Any]:
+        """Restore ``parts`` at the first call; return the batches of an epoch, or of all.
+
+        frame: of the script's code that holds the loop.
+        """
+        self._frame = frame
         self.set_length(epochs)
         self._attach(loader, parts)
         return self.left()
@@ -200,6 +240,7 @@ class Loop(EpochLoop):
         assert self._position is not None
         steps = Steps(self._parts.optimizers)
         first = self._position.batch
+        self._epoch_begins()
         try:
             for number, batch in enumerate(self._share.epoch(self.epoch, first), start=first):
                 state = self._seed_batch(number)
@@ -207,7 +248,7 @@ class Loop(EpochLoop):
                 self._move(batch=number + 1)
                 self._gap += 1
                 if state is not None:
-                    self._look(state)
+                    self._judge(state)
                 if taken := steps.take():
                     self._step_done(taken)
                 if self.is_over():
@@ -218,7 +259,15 @@ class Loop(EpochLoop):
     def write(self, folder: Path) -> None:
         assert self._parts is not None
         assert self._position is not None
-        self._parts.save(folder, self._position)
+        assert self._share is not None
+        self._script.look(deep=True)
+        self._name_changes()
+        others = {
+            "script": self._script.capture(),
+            "drawn_with": self._share.drawn_with,
+            "verdict": (self._verdict.kind.value, self._verdict.reason),
+        }
+        self._parts.save(folder, self._position, others)
 
     def _move(self, **fields: int) -> None:
         assert self._position is not None
@@ -256,7 +305,8 @@ class Loop(EpochLoop):
                 " training began; give the same data, or begin with an empty checkpoint folder"
             )
         if not self._loaded and self._session.checkpoint is not None:
-            parts.load(self._session.checkpoint)
+            self._saved = parts.load(self._session.checkpoint)
+            self._share.resume_with(self._saved.get("drawn_with", []))
         self._loaded = True
 
     def _agreed_seed(self, ranks: int) -> int:
@@ -286,17 +336,62 @@ class Loop(EpochLoop):
         self._looks -= 1
         return generator_states()
 
-    def _look(self, before: dict[str, Any]) -> None:
+    def _judge(self, before: dict[str, Any]) -> None:
         """Judge whether another number of GPUs changes the numbers of this script."""
         assert self._parts is not None
-        verdict = self._verdict
         for reason in layer_reasons(self._parts.models):
-            verdict = verdict.worse(reason)
+            self._verdict = self._verdict.worse(reason)
         after = generator_states()
         if any(after[name] != before[name] for name in before):
-            verdict = verdict.worse("a step draws random numbers: others at another GPU count")
-        self._verdict = verdict
-        self._session.set_verdict(verdict)
+            self._verdict = self._verdict.worse(
+                "a step draws random numbers: others at another GPU count"
+            )
+        self._look()
+
+    # -- the script's own state -------------------------------------------------------------------
+
+    def _enter(self, reach: Reach) -> None:
+        assert self._frame is not None
+        assert self._parts is not None
+        assert self._share is not None
+        reach.know(self._session, self._share.loader)
+        self._parts.enter(reach)
+        enter_loop(self._frame, reach)
+        loader = self._share.loader
+        for part in ("dataset", "collate_fn"):
+            reach.take(part, "loader", loader, part, getattr(loader, part))
+        enter_samplers(samplers_below(loader.batch_sampler), reach)
+
+    def _epoch_begins(self) -> None:
+        """Look at the script's state, or restore it before the first batch of this process."""
+        if self._script.has_begun:
+            self._look()
+            return
+        self._script.begin()
+        self._script.restore(self._saved.get("script", []))
+        if (saved := self._saved.get("verdict")) is not None:
+            self._verdict = self._verdict.after(Verdict(Trajectory.of(saved[0]), saved[1]))
+        self._saved = {}
+
+    def _look(self) -> None:
+        """Look what the script's state has become; every rank does so after the same batch."""
+        assert self._share is not None
+        self._script.look()
+        if self._share.ranks > 1:
+            self._script.compare(gathered(self._script.digests()))
+        self._name_changes()
+
+    def _name_changes(self) -> None:
+        for reason, kind in self._script.reasons(REMEDY):
+            self._verdict = self._verdict.worse(reason, kind)
+        self._session.set_verdict(self._verdict)
+
+
+def gathered(value: Any) -> list[Any]:
+    """Return the value of each rank; each of them calls this after the same step."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def layer_reasons(models: list[Any]) -> Iterator[str]:

@@ -20,6 +20,37 @@ def portraits(models: Iterable[Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+class TrainedWeights:
+    """Which weights of a model are trained: at the begin of a process, and now."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self.first = model, trained(model)
+
+    def reason(self, ranks: int) -> str | None:
+        """Return why ``ranks`` processes differ, if some weights are trained since the begin."""
+        if ranks == 1:
+            return None
+        later = [name for name, trains in trained(self._model).items() if trains]
+        later = [name for name in later if not self.first.get(name, True)]
+        if not later:
+            return None
+        return (
+            f"{later[0]} is trained since a later step, and DistributedDataParallel averages the"
+            " gradients of the weights that were trained when it was made"
+        )
+
+
+def trained(model: Any) -> dict[str, bool]:
+    """Return of each weight whether it is trained, by name."""
+    return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+
+
+def set_trained(model: Any, flags: dict[str, bool]) -> None:
+    """Set which weights are trained."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(flags.get(name, parameter.requires_grad))
+
+
 def _portrait(tensor: torch.Tensor) -> dict[str, Any]:
     flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     flat = flat.detach().reshape(-1)

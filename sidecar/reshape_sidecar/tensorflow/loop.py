@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import keras
@@ -27,6 +28,9 @@ from reshape_sidecar.tensorflow import verdict as verdicts
 from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
 from reshape_sidecar.tensorflow.parts import Parts
 from reshape_sidecar.tensorflow.weights import portraits
+from reshape_sidecar.verdict.loops import REMEDY, enter_loop
+from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.watch import LOOKS, Watch
 from reshape_sidecar.wire import Trajectory
 
 OTHER_SHUFFLES = (
@@ -59,9 +63,20 @@ class Loop(EpochLoop):
         self._parts: Parts | None = None
         self._verdict = Verdict(EXACT)
         self._looked = False
+        self._looks = LOOKS
+        self._frame: FrameType | None = None
+        self._script = Watch(self._enter, keeps_ranks=False)
+        self._saved: list[dict[str, Any]] = []
+        """What the checkpoint holds of the script's own state, until it is restored."""
 
-    def batches(self, dataset: Any, parts: Parts, epochs: int | None) -> Iterator[Any]:
-        """Restore ``parts`` at the first call; return the batches of an epoch, or of all."""
+    def batches(
+        self, dataset: Any, parts: Parts, epochs: int | None, frame: FrameType
+    ) -> Iterator[Any]:
+        """Restore ``parts`` at the first call; return the batches of an epoch, or of all.
+
+        frame: of the script's code that holds the loop.
+        """
+        self._frame = frame
         self.set_length(epochs)
         self._attach(dataset, parts)
         return self.left()
@@ -75,6 +90,12 @@ class Loop(EpochLoop):
 
     def batches_left(self) -> Iterator[Any]:
         assert self._source is not None
+        if self._script.has_begun:
+            self._look()
+        else:
+            self._script.begin()
+            self._script.restore(self._saved)
+            self._saved = []
         for batch in self._source.epoch():
             yield batch
             self._step_done()
@@ -94,6 +115,9 @@ class Loop(EpochLoop):
             assert self._parts is not None
             self._verdict = verdicts.after_first_step(self._source, self._parts, self._verdict)
             session.set_verdict(self._verdict)
+        if self._looks:
+            self._looks -= 1
+            self._look()
         if self._steps is None and position.length is not None:
             left = (self._total - position.epoch) * position.length - position.batch
             session.total_steps = session.step + 1 + left
@@ -124,6 +148,7 @@ class Loop(EpochLoop):
         assert self._source is not None
         assert self._parts is not None
         writer = Writer()
+        self._look(deep=True)
         states = variables.capture_entries(self._parts.entries())
         document = {
             "versions": _versions(),
@@ -133,6 +158,7 @@ class Loop(EpochLoop):
             "pipeline": dataclasses.asdict(self._source.saved()),
             "shuffles": seeds_of(self._source.plain),
             "verdict": [self._verdict.kind.value, self._verdict.reason],
+            "script": self._script.capture(writer.encode),
         }
         writer.write(folder, document)
         position = {FRAMEWORK: TENSORFLOW, **dataclasses.asdict(self._position)}
@@ -164,9 +190,24 @@ class Loop(EpochLoop):
         self._verdict = self._verdict.after(Verdict(Trajectory.of(kind), reason))
         if document["shuffles"] != seeds_of(self._source.plain):
             self._verdict = self._verdict.worse(OTHER_SHUFFLES)
+        self._saved = [reader.decode(entry) for entry in document.get("script", [])]
         randomness.restore(document["random"])
         self._source.place(saved, self._position.batch)
         reader.release()
+
+    def _enter(self, reach: Reach) -> None:
+        assert self._frame is not None
+        assert self._parts is not None
+        assert self._source is not None
+        reach.know(self._session, self._source.dataset, *self._parts.objects())
+        enter_loop(self._frame, reach)
+
+    def _look(self, *, deep: bool = False) -> None:
+        """Look what the script's own state has become."""
+        self._script.look(deep=deep)
+        for reason, kind in self._script.reasons(REMEDY):
+            self._verdict = self._verdict.worse(reason, kind)
+        self._session.set_verdict(self._verdict)
 
 
 def _versions() -> dict[str, str]:

@@ -45,6 +45,10 @@ class Parts:
         found += [("seed", "global seed", one) for one in variables.global_seed()]
         return variables.each_once(found)
 
+    def objects(self) -> list[Any]:
+        """Return what the script gave."""
+        return [*self.models, *self.optimizers, *self._others]
+
     def kinds(self) -> list[list[str]]:
         """Return the class names of the objects, by argument."""
         return [

@@ -1,0 +1,168 @@
+"""The names that the body of a loop carries from one turn to the next, by its text.
+
+A name is carried if a turn reads it before it sets it, and sets it or changes what it holds.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+
+from reshape_sidecar.hook.script_code import CLOCK
+
+TEXT_BYTES_MAX = 1 << 20
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.While | ast.AsyncFor
+
+
+def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that the loops around a frame's line read before they set them, and all
+    names that they set. Both are empty where there is no text."""
+    tree = _tree(frame.f_code.co_filename)
+    if tree is None:
+        return frozenset(), frozenset()
+    line = frame.f_lineno
+    loops = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, Loop) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    own = _innermost_function(tree, line)
+    loops = [loop for loop in loops if own is None or own.lineno <= loop.lineno]
+    read: set[str] = set()
+    bound: set[str] = set()
+    for loop in loops:
+        read |= _Body().of(loop.body).read
+        bound |= _names(loop, ast.Store) | _names(loop, ast.Del)
+    targets = {
+        name
+        for loop in loops
+        if not isinstance(loop, ast.While)
+        for name in _names(loop.target, ast.Store)
+    }
+    clocks = {name for loop in loops for name in _from_a_clock(loop)}
+    return frozenset(read - targets - clocks), frozenset(bound)
+
+
+@functools.cache
+def _tree(file: str) -> ast.Module | None:
+    try:
+        path = Path(file)
+        if path.stat().st_size > TEXT_BYTES_MAX:
+            return None
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _innermost_function(tree: ast.Module, line: int) -> Function | None:
+    found: Function | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            holds = node.lineno <= line <= (node.end_lineno or line)
+            if holds and (found is None or node.lineno >= found.lineno):
+                found = node
+    return found
+
+
+def _from_a_clock(loop: ast.AST) -> set[str]:
+    """Return the names that a loop sets to what a clock says: they mean nothing later."""
+    found: set[str] = set()
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
+            words = {one.attr for one in ast.walk(node.value) if isinstance(one, ast.Attribute)}
+            if not CLOCK.isdisjoint(words | _names(node.value, ast.Load)):
+                found |= _names(node, ast.Store)
+    return found
+
+
+class _Body:
+    """Names that statements read before they set them, and names that they set for certain."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+        self.done: set[str] = set()
+
+    def of(self, statements: Iterable[ast.stmt]) -> _Body:
+        for statement in statements:
+            self._add(statement)
+        return self
+
+    def _add(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.If):
+            self._reads(_read_by(statement.test))
+            self._branches([statement.body, statement.orelse])
+        elif isinstance(statement, ast.For | ast.AsyncFor):
+            self._reads(_read_by(statement.iter))
+            self._maybe(statement.body, _names(statement.target, ast.Store))
+            self._maybe(statement.orelse, set())
+        elif isinstance(statement, ast.While):
+            self._reads(_read_by(statement.test))
+            self._maybe(statement.body, set())
+            self._maybe(statement.orelse, set())
+        elif isinstance(statement, ast.With | ast.AsyncWith):
+            for item in statement.items:
+                self._reads(_read_by(item.context_expr))
+                if item.optional_vars is not None:
+                    self.done |= _names(item.optional_vars, ast.Store)
+            inner = _Body().of(statement.body)
+            self._reads(inner.read)
+            self.done |= inner.done
+        elif isinstance(statement, ast.Try):
+            self._branches([statement.body, *(handler.body for handler in statement.handlers)])
+            for part in (statement.orelse, statement.finalbody):
+                inner = _Body().of(part)
+                self._reads(inner.read)
+                self.done |= inner.done
+        elif isinstance(statement, ast.Match):
+            self._reads(_read_by(statement.subject))
+            for case in statement.cases:
+                self._maybe(case.body, _names(case.pattern, ast.Store))
+        else:
+            self._reads(_read_by(statement))
+            self.done |= _names(statement, ast.Store) | _defined_by(statement)
+
+    def _reads(self, found: set[str]) -> None:
+        self.read |= found - self.done
+
+    def _branches(self, bodies: list[list[ast.stmt]]) -> None:
+        inner = [_Body().of(body) for body in bodies]
+        for one in inner:
+            self._reads(one.read)
+        self.done |= set.intersection(*(one.done for one in inner))
+
+    def _maybe(self, body: list[ast.stmt], bound: set[str]) -> None:
+        self._reads(_Body().of(body).read - bound)
+
+
+def _read_by(node: ast.AST) -> set[str]:
+    """Return the names that an expression or a simple statement reads from outside of it."""
+    own: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.comprehension):
+            own |= _names(inner.target, ast.Store)
+        elif isinstance(inner, ast.Lambda):
+            own |= {argument.arg for argument in inner.args.args}
+    added = {
+        inner.target.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name)
+    }
+    return (_names(node, ast.Load) | added) - own
+
+
+def _defined_by(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(one.asname or one.name).partition(".")[0] for one in statement.names}
+    return {statement.name} if isinstance(statement, Function | ast.ClassDef) else set()
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    return {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, context)
+    }

@@ -1,0 +1,405 @@
+"""Values of a script that are data: marks that differ when they change, copies, and the way back.
+
+Does: tells data (numbers, texts, tensors, arrays, generators and plain collections of them) from
+other objects; restores a value in place where it can, so that what shares it sees the same. Works
+with the PyTorch and NumPy that the script has imported, and imports neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+import zlib
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, bytearray})
+SEQUENCES = (list, tuple, deque)
+SETS = (set, frozenset)
+MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
+VALUE_TYPES = frozenset({"torch.Size", "torch.dtype", "torch.device"})
+"""Types of PyTorch whose values never change."""
+DEPTH_MAX = 8
+ITEMS_MAX = 1000
+"""Most items of a collection that a look compares; of a longer one so many, evenly spread."""
+WHOLE_BYTES = 1 << 16
+"""An array of at most so many bytes is compared whole by every look."""
+SAMPLE = 64
+"""Numbers of a larger array that a look compares."""
+DEEP_BYTES_MAX = 1 << 28
+"""A look at a save compares all bytes of an array up to this size."""
+ITEMS_OF_FACTORY = "reshape: items of a defaultdict"
+STATE_OF_GENERATOR = "reshape: state of a generator"
+"""The only key of a dictionary that stands for such a value, whose own form has code in it."""
+
+
+class NoData(TypeError):
+    """A value is no data, or holds something that is none."""
+
+
+def torch() -> Any:
+    """Return the script's PyTorch; None if it has imported none."""
+    return sys.modules.get("torch")
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether ``value`` is a tensor."""
+    library = torch()
+    return library is not None and isinstance(value, library.Tensor)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether ``value`` is a NumPy array of numbers that can be written."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray):
+        return False
+    return bool(value.dtype.kind in "biufcSUmM" and value.flags.writeable)
+
+
+def is_data(value: Any) -> bool:
+    """Return whether a value is data; of a long collection so many items are asked as compared."""
+    return _is_data(value, 0, [ITEMS_MAX])
+
+
+def _is_data(value: Any, depth: int, left: list[int]) -> bool:
+    """``left``: how many more items are asked."""
+    left[0] -= 1
+    kind = type(value)
+    if left[0] < 0 or _is_leaf(value):
+        return True
+    if depth >= DEPTH_MAX:
+        return False
+    items: Iterable[Any]
+    if kind in MAPPINGS:
+        items = (one for pair in islice(value.items(), ITEMS_MAX) for one in pair)
+    elif kind in SEQUENCES or kind in SETS or _is_named_tuple(kind):
+        items = islice(value, ITEMS_MAX)
+    else:
+        return False
+    return all(_is_data(item, depth + 1, left) for item in items)
+
+
+def _is_leaf(value: Any) -> bool:
+    kind = type(value)
+    if kind in PLAIN or is_tensor(value) or is_array(value) or is_generator(value):
+        return True
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)):
+        return bool(value.dtype.kind in "biufcSUmM")
+    return f"{kind.__module__}.{kind.__qualname__}" in VALUE_TYPES
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether ``value`` is a generator of random numbers."""
+    library, numpy = torch(), sys.modules.get("numpy")
+    return (
+        isinstance(value, random.Random)
+        or (library is not None and isinstance(value, library.Generator))
+        or (
+            numpy is not None
+            and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
+        )
+    )
+
+
+def generator_state(value: Any) -> Any:
+    """Return the state of a generator."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if hasattr(value, "bit_generator"):
+        return value.bit_generator.state
+    return value.get_state()
+
+
+def set_generator_state(value: Any, state: Any) -> None:
+    """Let a generator go on from ``state``."""
+    if isinstance(value, random.Random):
+        value.setstate(state)
+    elif hasattr(value, "bit_generator"):
+        value.bit_generator.state = state
+    else:
+        value.set_state(state)
+
+
+# -- marks ----------------------------------------------------------------------------------------
+
+
+class Marker:
+    """Makes marks: values that are equal as long as the data are, as far as a look compares."""
+
+    def __init__(self, *, deep: bool) -> None:
+        """``deep``: compare all bytes of large arrays too."""
+        self._deep = deep
+        self._left = 0
+
+    def mark(self, value: Any) -> Any:
+        """Return the mark of data."""
+        self._left = ITEMS_MAX
+        return self._mark(value, 0)
+
+    def of_tensors(self, tensors: dict[str, Any]) -> Any:
+        """Return the mark of many tensors at once."""
+        return {name: self._mark(one, 1) for name, one in tensors.items()}
+
+    def _mark(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        kind = type(value)
+        if kind is float or kind is complex:
+            return repr(value)
+        if kind is bytearray:
+            return bytes(value)
+        if kind in PLAIN:
+            return (kind.__name__, value) if kind is bool else value
+        if is_tensor(value):
+            return self._tensor(value)
+        if is_generator(value):
+            return repr(generator_state(value))
+        if kind in MAPPINGS:
+            items = [
+                (self._key(key), self._mark(item, depth + 1))
+                for key, item in _some(value.items(), self)
+            ]
+            return kind.__name__, len(value), items
+        if kind in SETS:
+            return kind.__name__, len(value), hash(frozenset(value)) if _all_plain(value) else None
+        if kind in SEQUENCES or _is_named_tuple(kind):
+            return (
+                kind.__name__,
+                len(value),
+                [self._mark(one, depth + 1) for one in _some(value, self)],
+            )
+        if hasattr(value, "tobytes"):
+            return self._array(value)
+        return repr(value)
+
+    def _key(self, key: Any) -> Any:
+        return key if type(key) in PLAIN else repr(key)
+
+    def _tensor(self, tensor: Any) -> Any:
+        """Return shape, type, and the numbers or a sample; sparse changes show in the version."""
+        library = torch()
+        flat = tensor.detach()
+        if flat.is_sparse or flat.is_quantized or flat.layout is not library.strided:
+            return tuple(tensor.shape), _version(tensor)
+        if flat.is_complex():
+            flat = library.view_as_real(flat)
+        size_bytes = flat.numel() * flat.element_size()
+        about = (tuple(tensor.shape), str(tensor.dtype))
+        if flat.device.type == "meta":
+            return about
+        if size_bytes <= WHOLE_BYTES:
+            return *about, flat.reshape(-1).cpu().contiguous().view(
+                library.uint8
+            ).numpy().tobytes() if flat.numel() else b""
+        sample = _spread(flat, library)
+        if self._deep and size_bytes <= DEEP_BYTES_MAX:
+            return *about, sample, _sum_of(flat, library)
+        return *about, sample, Local(_version(tensor))
+
+    def _array(self, array: Any) -> Any:
+        about = (getattr(array, "shape", ()), str(array.dtype))
+        if array.nbytes <= WHOLE_BYTES:
+            return *about, _digest(array.tobytes())
+        flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+        sample = flat[:: max(1, array.size // SAMPLE)].tobytes()
+        if self._deep and array.nbytes <= DEEP_BYTES_MAX:
+            return (
+                *about,
+                sample,
+                zlib.crc32(array if array.flags.c_contiguous else array.tobytes()),
+            )
+        return *about, sample
+
+
+class Local:
+    """A part of a mark that means something in this process alone."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Local) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return ""
+
+
+def _some(items: Any, marker: Marker) -> Iterator[Any]:
+    """Yield the items that are compared: all of a short collection, or some, evenly spread."""
+    size, left = len(items), max(1, marker._left)
+    step = 1 if size <= left else -(-size // max(1, left // 2))
+    yield from islice(items, 0, None, step)
+    if step > 1:
+        last = None
+        with_reversed = getattr(items, "__reversed__", None)
+        if with_reversed is not None:
+            last = next(iter(reversed(items)), None)
+            yield last
+
+
+def _all_plain(values: Any) -> bool:
+    return len(values) <= ITEMS_MAX and all(type(one) in PLAIN - {bytearray} for one in values)
+
+
+def _digest(data: Any) -> bytes:
+    return hashlib.blake2b(data, digest_size=8).digest()
+
+
+def _version(tensor: Any) -> int:
+    try:
+        return int(tensor._version)
+    except RuntimeError:  # an inference tensor counts nothing
+        return 0
+
+
+def _spread(flat: Any, library: Any) -> bytes:
+    """Return some numbers of a large tensor, without a copy of it."""
+    step = max(1, flat.numel() // SAMPLE)
+    if flat.is_contiguous():
+        some = flat.view(-1)[::step]
+    else:
+        at = library.arange(0, flat.numel(), step, device=flat.device)
+        some = flat[library.unravel_index(at, flat.shape)]
+    data: bytes = some.cpu().contiguous().view(library.uint8).numpy().tobytes()
+    return data
+
+
+def _sum_of(flat: Any, library: Any) -> Any:
+    """Return a number that differs if any number of the tensor does, as far as a sum can tell."""
+    if flat.device.type == "cpu":
+        return zlib.crc32(flat.contiguous().view(-1).view(library.uint8).numpy())
+    return float(flat.sum(dtype=library.float64 if flat.is_floating_point() else library.int64))
+
+
+# -- copies and the way back ----------------------------------------------------------------------
+
+
+def copied(value: Any, depth: int = 0) -> Any:
+    """Return data that a checkpoint holds: without code, and tensors on the processor.
+
+    Raises NoData.
+    """
+    kind = type(value)
+    if is_generator(value):
+        state = generator_state(value)
+        return {STATE_OF_GENERATOR: state.cpu() if is_tensor(state) else state}
+    if is_tensor(value):
+        return value.detach().to("cpu", copy=True)
+    if _is_leaf(value):
+        return value.copy() if hasattr(value, "tobytes") and hasattr(value, "copy") else value
+    if depth >= DEPTH_MAX:
+        raise NoData(f"{kind.__name__} is nested deeper than {DEPTH_MAX} times")
+    if kind in MAPPINGS:
+        pairs = [(copied(key, depth + 1), copied(item, depth + 1)) for key, item in value.items()]
+        if kind is defaultdict:
+            return {ITEMS_OF_FACTORY: dict(pairs)}
+        return {dict: dict, OrderedDict: OrderedDict, Counter: Counter}[kind](dict(pairs))
+    if kind is deque:
+        return deque((copied(item, depth + 1) for item in value), value.maxlen)
+    if kind in (list, tuple, *SETS):
+        return kind(copied(item, depth + 1) for item in value)
+    if _is_named_tuple(kind):
+        return kind(*(copied(item, depth + 1) for item in value))
+    raise NoData(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def put(there: Any, saved: Any, device: Any = None) -> tuple[bool, Any]:
+    """Give the object ``there`` the value that ``copied`` returned.
+
+    Returns whether that was done in place, and the value to bind otherwise. ``device``: of tensors
+    that were on a GPU, where they take no tensor's place.
+    """
+    if _stands_for(saved, STATE_OF_GENERATOR):
+        if not is_generator(there):
+            raise NoData("a generator that is not there any more")
+        set_generator_state(there, saved[STATE_OF_GENERATOR])
+        return True, there
+    if is_tensor(saved):
+        return _put_tensor(there, saved, device)
+    if is_array(there) and is_array(saved):
+        if there.shape == saved.shape and there.dtype == saved.dtype:
+            there[...] = saved
+            return True, there
+        return False, saved.copy()
+    if type(saved) in MAPPINGS:
+        return _put_mapping(there, saved, device)
+    if type(saved) in (list, deque):
+        return _put_sequence(there, saved, device)
+    if type(saved) is set and type(there) is set:
+        there.clear()
+        there.update(saved)
+        return True, there
+    if type(saved) is bytearray and type(there) is bytearray:
+        there[:] = saved
+        return True, there
+    if isinstance(saved, tuple):
+        return False, _bound_tuple(there, saved, device)
+    return False, saved
+
+
+def _stands_for(saved: Any, key: str) -> bool:
+    return type(saved) is dict and len(saved) == 1 and key in saved
+
+
+def _put_tensor(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:
+    library = torch()
+    if is_tensor(there) and there.shape == saved.shape and there.dtype == saved.dtype:
+        if there.is_leaf or not there.requires_grad:
+            with library.no_grad():
+                there.detach().copy_(saved)
+            return True, there
+        return False, saved.to(there.device, copy=True)
+    where = there.device if is_tensor(there) else device
+    return False, saved.clone() if where is None else saved.to(where, copy=True)
+
+
+def _put_mapping(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:
+    is_factory = _stands_for(saved, ITEMS_OF_FACTORY)
+    items = saved[ITEMS_OF_FACTORY] if is_factory else saved
+    if type(there) not in MAPPINGS or (type(there) is defaultdict) != is_factory:
+        if is_factory:
+            raise NoData("a defaultdict that is not there any more")
+        return False, type(saved)({key: put(None, item, device)[1] for key, item in items.items()})
+    for key in [key for key in there if key not in items]:
+        del there[key]
+    for key, item in items.items():
+        old = there[key] if key in there or (is_factory and there.default_factory) else None
+        in_place, value = put(old, item, device)
+        if not in_place:
+            there[key] = value
+    if type(there) in (dict, OrderedDict) and list(there) != list(items):
+        ordered = [(key, there[key]) for key in items]
+        there.clear()
+        there.update(ordered)
+    return True, there
+
+
+def _put_sequence(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:
+    same = type(there) is type(saved) and getattr(there, "maxlen", None) == getattr(
+        saved, "maxlen", None
+    )
+    old = list(there) if same else []
+    values = []
+    for number, item in enumerate(saved):
+        values.append(put(old[number] if number < len(old) else None, item, device)[1])
+    if not same:
+        return False, values if type(saved) is list else deque(values, saved.maxlen)
+    there.clear()
+    there.extend(values)
+    return True, there
+
+
+def _bound_tuple(there: Any, saved: Any, device: Any) -> Any:
+    old = there if type(there) is type(saved) and len(there) == len(saved) else [None] * len(saved)
+    values = [put(one, item, device)[1] for one, item in zip(old, saved, strict=True)]
+    return type(saved)(*values) if _is_named_tuple(type(saved)) else tuple(values)

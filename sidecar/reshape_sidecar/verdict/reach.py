@@ -1,0 +1,448 @@
+"""The values that a script keeps: reached from its objects, and from the globals of its modules.
+
+Does: follows attributes, collections, closures and class values of the script's own objects down to
+data, to objects that save themselves (``state_dict``), and to iterators. Objects of frameworks are
+not entered. Never: runs a property, or any other code of the script but ``state_dict``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import functools
+import itertools
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from reshape_sidecar.hook import script_code
+from reshape_sidecar.hook.script_objects import position
+from reshape_sidecar.verdict import forms
+
+FRAMEWORKS = frozenset({"torch", "transformers", "lightning", "pytorch_lightning"})
+"""Packages whose own state a checkpoint holds already, as far as it is of training."""
+CLOSED = FRAMEWORKS | {
+    *("accelerate", "lightning_fabric", "lightning_utilities", "datasets", "tokenizers", "numpy"),
+    *("huggingface_hub", "safetensors", "pandas", "pyarrow", "PIL", "matplotlib"),
+    *("reshape_sidecar", "_reshape_hook"),
+    *(
+        "tensorflow",
+        "keras",
+        "jax",
+        "tqdm",
+        "rich",
+        "wandb",
+        "mlflow",
+        "tensorboard",
+        "tensorboardX",
+    ),
+    *(
+        "comet_ml",
+        "neptune",
+        "clearml",
+        "aim",
+        "trackio",
+        "loguru",
+        "torchvision",
+        "torchaudio",
+        "torchmetrics",
+    ),
+}
+"""Packages whose objects are not entered: frameworks, data, and what shows training to people."""
+OPEN_TYPES = ("types.SimpleNamespace", "argparse.Namespace")
+DATA_PACKAGE = "torch.utils.data"
+EAGER_TENSOR = "EagerTensor"
+"""TensorFlow's tensor: a loop that carries one gets another one each step."""
+OF_MODULES = frozenset({"training", "_parameters", "_buffers", "_modules"})
+DEPTH_MAX = 8
+LEAVES_MAX = 5000
+"""Most values of one look; what is beyond is not looked at."""
+
+
+class Kind(Enum):
+    """What can be done with a value."""
+
+    DATA = auto()
+    """It has an exact form."""
+    STATE = auto()
+    """It saves and restores itself: ``state_dict`` and ``load_state_dict``."""
+    OPAQUE = auto()
+    """A look sees that it changes, and nothing restores it: an iterator, the length of a list."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """A value, and where the script keeps it."""
+
+    path: str
+    kind: Kind
+    value: Any
+    owner_path: str
+    owner: Any
+    key: Any
+
+    def rebind(self, value: Any) -> None:
+        """Let the owner hold ``value``. Raises NoData if it cannot."""
+        rebind(self.owner, self.key, value)
+
+
+def rebind(owner: Any, key: Any, value: Any) -> None:
+    """Let ``owner`` hold ``value`` by ``key``. Raises NoData if it cannot."""
+    try:
+        if isinstance(owner, types.CellType):
+            owner.cell_contents = value
+        elif isinstance(owner, (dict, list)):
+            owner[key] = value
+        else:
+            setattr(owner, key, value)
+    except (AttributeError, TypeError, IndexError, ValueError) as error:
+        raise forms.NoData(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensors:
+    """A module of the script: those of its tensors that are no weights of the model in training."""
+
+    module: Any
+    names: tuple[str, ...]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors."""
+        state = self.module.state_dict()
+        return {name: state[name] for name in self.names}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Copy the numbers of ``saved`` into the tensors. Raises NoData with the difference."""
+        there = self.module.state_dict()
+        for name, tensor in saved.items():
+            if name not in there or there[name].shape != tensor.shape:
+                raise forms.NoData(f"{name} has another shape, or is not there")
+            there[name].copy_(tensor)
+
+
+class Reach:
+    """One walk. Give the roots one after the other; a value counts at the first path to it."""
+
+    def __init__(self, known: Iterable[Any] = ()) -> None:
+        """``known``: objects that a checkpoint holds, and that are not entered."""
+        self.leaves: dict[str, Leaf] = {}
+        self.owners: dict[str, Any] = {}
+        """Each object that was entered, by its path."""
+        self.always: set[str] = set()
+        """Paths of values that a checkpoint holds, whether they have changed or not."""
+        self._known = list(known)
+        self._seen = {id(one) for one in self._known}
+        self._held: set[int] = set()
+        """Where the weights of the model are in memory."""
+        self._classes: set[type] = set()
+
+    def holds(self, model: Any) -> None:
+        """Leave out the weights of ``model``, under whatever name the script keeps them."""
+        self._seen.add(id(model))
+        for tensor in itertools.chain(model.parameters(), model.buffers()):
+            self._seen.add(id(tensor))
+            self._held.add(tensor.data_ptr() or id(tensor))
+
+    def know(self, *values: Any) -> None:
+        """Leave out objects that a checkpoint holds already."""
+        self._known += values
+        self._seen |= set(map(id, values))
+
+    def root(
+        self, path: str, value: Any, skip: Iterable[str] = (), *, of_library: bool = False
+    ) -> None:
+        """Enter an object of whatever class, but for the attributes ``skip``.
+
+        of_library: look at what the frameworks' own classes set, too.
+        """
+        if id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        path = _free(path, self.owners)
+        if of_library:
+            self.scalars(path, value)
+        self._attributes(path, value, 0, frozenset(skip))
+
+    def trained_beside(self, optimizer: Any) -> None:
+        """Look at the tensors that an optimizer trains and no model holds; they always count.
+
+        Their gradients too: a library clears those of its model alone.
+        """
+        for number, group in enumerate(optimizer.param_groups):
+            for place, tensor in enumerate(group["params"]):
+                if not self._is_held(tensor):
+                    path = f"weight {place} of the optimizer's group {number}"
+                    self._leaf(path, Kind.DATA, tensor, "", None, None)
+                    self._leaf(f"{path}, gradient", Kind.DATA, tensor.grad, path, tensor, "grad")
+                    self.owners[path] = tensor
+                    self.always |= {path, f"{path}, gradient"}
+
+    def take(self, path: str, owner_path: str, owner: Any, key: Any, value: Any) -> None:
+        """Look at ``value``, which ``owner`` holds by ``key``."""
+        self.owners.setdefault(owner_path, owner)
+        self._take(path, owner_path, owner, key, value, 0)
+
+    def value(self, path: str, value: Any) -> None:
+        """Look at a value that has no owner: it can be restored in place alone."""
+        self._take(path, "", None, None, value, 0)
+
+    def scalars(self, path: str, value: Any) -> None:
+        """Look at the numbers and texts among the attributes of an object of a framework."""
+        self.owners[path] = value
+        for name, one in list(vars(value).items()):
+            if type(one) in forms.PLAIN and not name.startswith("_") and name not in OF_MODULES:
+                self._leaf(f"{path}.{name}", Kind.DATA, one, path, value, name)
+
+    def model(self, path: str, model: Any) -> None:
+        """Look at what a model and its parts keep beside their weights."""
+        for name, part in model.named_modules():
+            self._module(f"{path}.{name}" if name else path, part)
+
+    def script(self, skip: Iterable[str] = ()) -> None:
+        """Look at the globals of the script and of modules beside it, but for ``skip``."""
+        left_out = frozenset(skip)
+        for module in modules_of_script(len(sys.modules)):
+            name = module.__name__
+            prefix = "" if name == "__main__" else f"{name}."
+            space = vars(module)
+            self.owners[f"module {name}"] = space
+            for key, value in list(space.items()):
+                if not key.startswith("__") and key not in left_out:
+                    self._take(f"{prefix}{key}", f"module {name}", space, key, value, 1)
+
+    # -- one value --------------------------------------------------------------------------------
+
+    def _take(
+        self, path: str, owner_path: str, owner: Any, key: Any, value: Any, depth: int
+    ) -> None:
+        if len(self.leaves) >= LEAVES_MAX or id(value) in self._seen or depth > DEPTH_MAX:
+            return
+        if type(value) in forms.PLAIN:
+            self._leaf(path, Kind.DATA, value, owner_path, owner, key)
+            return
+        self._seen.add(id(value))
+        if forms.is_tensor(value) and self._is_held(value):
+            return
+        if forms.is_data(value) and not self._has_weights(value):
+            self._leaf(path, Kind.DATA, value, owner_path, owner, key)
+        elif isinstance(value, (list, tuple, dict, deque)):
+            self.items(path, value, depth)
+        elif _is_module(value):
+            if tensors := self._own_tensors(value):
+                self._leaf(path, Kind.STATE, Tensors(value, tensors), owner_path, owner, key)
+            self.model(path, value)
+        elif _saves_itself(value):
+            self._leaf(path, Kind.STATE, value, owner_path, owner, key)
+        elif hasattr(type(value), "__next__") or type(value).__name__ == EAGER_TENSOR:
+            self._leaf(path, Kind.OPAQUE, value, owner_path, owner, key)
+        else:
+            self._follow(path, value, depth)
+
+    def _leaf(
+        self, path: str, kind: Kind, value: Any, owner_path: str, owner: Any, key: Any
+    ) -> None:
+        path = _free(path, self.leaves)
+        self.leaves[path] = Leaf(path, kind, value, owner_path, owner, key)
+
+    def _is_held(self, tensor: Any) -> bool:
+        try:
+            return tensor.data_ptr() in self._held
+        except RuntimeError:  # a tensor without storage
+            return False
+
+    def _own_tensors(self, module: Any) -> tuple[str, ...]:
+        """Return the names in a module's state of what is no weight of the model."""
+        state = module.state_dict(keep_vars=True)
+        return tuple(
+            name for name, one in state.items() if forms.is_tensor(one) and not self._is_held(one)
+        )
+
+    def _has_weights(self, value: Any) -> bool:
+        if not isinstance(value, (list, tuple, dict)):
+            return False
+        items = value.values() if isinstance(value, dict) else value
+        return any(
+            forms.is_tensor(one) and self._is_held(one)
+            for one in itertools.islice(items, forms.ITEMS_MAX)
+        )
+
+    def items(self, path: str, value: Any, depth: int = 0) -> None:
+        """Look at the length of a collection and at each of its items."""
+        self.owners[path] = value
+        self._leaf(f"{path} (length)", Kind.OPAQUE, len(value), path, value, None)
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, one in itertools.islice(list(pairs), forms.ITEMS_MAX):
+            shown = repr(key) if type(key) in forms.PLAIN else type(key).__name__
+            self._take(f"{path}[{shown}]", path, value, key, one, depth + 1)
+
+    def _follow(self, path: str, value: Any, depth: int) -> None:
+        """Follow code to the values that it holds, and enter objects that are open."""
+        if isinstance(value, types.MethodType):
+            self._take(path, "", None, None, value.__self__, depth + 1)
+        elif isinstance(value, functools.partial):
+            for key, one in (*enumerate(value.args), *value.keywords.items()):
+                self._take(f"{path}({key})", "", None, None, one, depth + 1)
+        elif isinstance(value, types.FunctionType):
+            self._function(path, value, depth)
+        elif isinstance(value, type):
+            self._class(value, depth)
+        elif is_open(value):
+            self._attributes(path, value, depth, frozenset())
+
+    def _function(self, path: str, function: types.FunctionType, depth: int) -> None:
+        if not script_code.of_script(function):
+            return
+        names = function.__code__.co_freevars
+        for name, cell in zip(names, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a cell without a value yet
+                self.owners[f"{path}.{name} (closure)"] = cell
+                self._take(
+                    f"{path}.{name}",
+                    f"{path}.{name} (closure)",
+                    cell,
+                    "",
+                    cell.cell_contents,
+                    depth + 1,
+                )
+        for one in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            if type(one) not in forms.PLAIN:
+                self._take(f"a default of {function.__name__}", "", None, None, one, depth + 1)
+        if vars(function):
+            self._attributes(path, function, depth, frozenset({"__wrapped__"}))
+
+    def _class(self, kind: type, depth: int) -> None:
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
+        for place in script_code.class_values(kind):
+            if not isinstance(place.value(), (types.FunctionType, type)):
+                owner_path = f"class {place.owner.__name__}"
+                self.owners[owner_path] = place.owner
+                path, value = f"{place.name} (class)", place.value()
+                self._take(path, owner_path, place.owner, place.key, value, depth + 1)
+
+    def _attributes(self, path: str, value: Any, depth: int, skip: frozenset[str]) -> None:
+        kind: type = type(value)
+        skip |= names_of_library(kind) | names_of_moment(kind)
+        if kind.__module__.startswith(DATA_PACKAGE):
+            skip |= {name for name in vars(value) if name.startswith("_")}
+        self.owners[path] = value
+        self._class(kind, depth)
+        for name, one in list(script_code.attributes(value).items()):
+            if name not in skip and not name.startswith("__"):
+                self._take(f"{path}.{name}", path, value, name, one, depth + 1)
+
+    def _module(self, path: str, part: Any) -> None:
+        for name in part._non_persistent_buffers_set:
+            if (buffer := part._buffers.get(name)) is not None:
+                self.owners[f"{path} (buffers)"] = part._buffers
+                self._leaf(
+                    f"{path}.{name}", Kind.DATA, buffer, f"{path} (buffers)", part._buffers, name
+                )
+        if _root_of(type(part)) in CLOSED:
+            self.scalars(path, part)
+        else:
+            self._seen.add(id(part))
+            self._attributes(path, part, 1, OF_MODULES)
+
+
+# -- which objects are whose ----------------------------------------------------------------------
+
+
+def _free(path: str, taken: Mapping[str, Any]) -> str:
+    """Return ``path``, with a number if another object has it already."""
+    if path not in taken:
+        return path
+    numbers = (f"{path} ({number})" for number in itertools.count(2))
+    return next(one for one in numbers if one not in taken)
+
+
+def is_open(value: Any) -> bool:
+    """Return whether the attributes of an object are looked at."""
+    kind = type(value)
+    if script_code.of_script(kind) or f"{kind.__module__}.{kind.__qualname__}" in OPEN_TYPES:
+        return True
+    root = _root_of(kind)
+    if kind.__module__.startswith(DATA_PACKAGE):
+        return True
+    return root not in CLOSED and root not in sys.stdlib_module_names and root != "builtins"
+
+
+def _root_of(kind: type) -> str:
+    return (kind.__module__ or "").partition(".")[0]
+
+
+@functools.lru_cache(maxsize=1)
+def modules_of_script(_count: int) -> tuple[types.ModuleType, ...]:
+    """Return the script and the modules beside it; ``_count``: how many modules are imported."""
+    return tuple(filter(_is_of_script, list(sys.modules.values())))
+
+
+def _is_of_script(module: Any) -> bool:
+    if not isinstance(module, types.ModuleType):
+        return False
+    file = getattr(module, "__file__", None)
+    if module.__name__ == "__main__":
+        return True
+    return file is not None and script_code.of_script_file(file)
+
+
+def _is_module(value: Any) -> bool:
+    library = forms.torch()
+    return library is not None and isinstance(value, library.nn.Module)
+
+
+def _saves_itself(value: Any) -> bool:
+    kind = type(value)
+    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+@functools.cache
+def names_of_library(kind: type) -> frozenset[str]:
+    """Return the attributes that the frameworks' own classes of an object set."""
+    of_framework = script_code.methods(kind, lambda one: _root_of(one) in FRAMEWORKS)
+    return frozenset(name for function in of_framework for name in _set_on_self(function))
+
+
+def _set_on_self(function: types.FunctionType) -> set[str]:
+    own = function.__code__.co_varnames[:1]
+    steps = dis.get_instructions(function)
+    return {
+        str(after.argval)
+        for before, after in itertools.pairwise(steps)
+        if after.opname == "STORE_ATTR" and before.opname == "LOAD_FAST" and before.argval in own
+    }
+
+
+@functools.cache
+def names_of_moment(kind: type) -> frozenset[str]:
+    """Return the attributes that a class sets to numbers of its process, or of a clock."""
+    found: set[str] = set()
+    for function in script_code.methods(kind):
+        found |= script_code.process_names(function) | script_code.clock_names(function)
+    return frozenset(found)
+
+
+def mark_of(leaf: Leaf, marker: forms.Marker) -> Any:
+    """Return a mark that differs once the value of a leaf has changed."""
+    value = leaf.value
+    if leaf.kind is Kind.DATA:
+        return marker.mark(value)
+    if leaf.kind is Kind.STATE:
+        return marker.mark(_state_of(value))
+    if isinstance(value, int):
+        return value
+    if type(value).__name__ == EAGER_TENSOR:
+        return id(value)  # it never changes, and the walk keeps it alive
+    if (count := getattr(value, "_num_yielded", None)) is not None:
+        return id(value), count
+    return type(value).__name__, repr(position(value, lambda one: type(one).__name__))
+
+
+def _state_of(value: Any) -> Any:
+    state = value.state_dict()
+    return dict(state) if isinstance(state, dict) else state

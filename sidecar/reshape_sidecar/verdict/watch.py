@@ -1,0 +1,313 @@
+"""What training changes of a script's own state: looked at, saved, restored, or named.
+
+Does: compares the values that a script keeps with what they were before the first step. What has an
+exact form goes into the checkpoint and comes back; what has none is named with its path.
+
+A start makes the same objects again. So a value is restored where the next start has its owner, and
+only if training has changed it: paths, devices and numbers of ranks stay those of the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from reshape_sidecar.hook import process_state, script_code
+from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN
+from reshape_sidecar.verdict import forms, reach
+from reshape_sidecar.verdict.forms import Marker, NoData
+from reshape_sidecar.verdict.reach import Kind, Leaf, Reach
+from reshape_sidecar.wire import Trajectory
+
+Reason = tuple[str, Trajectory]
+SHOWN_MAX = 5
+DIGESTS_MAX = 200
+"""Most values that the ranks compare."""
+LOOKS = 3
+"""Steps at the begin of a process after which it looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a value is, without the value: whether the next start can fill it in place."""
+
+    kind: Kind
+    type: type
+    about: Any
+
+    @classmethod
+    def of(cls, leaf: Leaf) -> Shape:
+        """Return the shape of a leaf."""
+        return cls(leaf.kind, type(leaf.value), _about(leaf.value))
+
+    def takes(self, value: Any) -> bool:
+        """Return whether ``forms.put`` needs no owner to give such a value this one."""
+        if forms.is_generator(value) or type(value) in (list, dict, set, *forms.MAPPINGS):
+            return self.type is type(value)
+        in_place = forms.is_tensor(value) or forms.is_array(value)
+        return in_place and self.type is type(value) and self.about == _about(value)
+
+
+def _about(value: Any) -> Any:
+    if forms.is_tensor(value) or forms.is_array(value):
+        return tuple(value.shape), str(value.dtype)
+    return None
+
+
+def _as_it_is(entry: Any) -> Any:
+    return entry
+
+
+class Watch:
+    """The state that one training of a script changes beside its model."""
+
+    def __init__(
+        self, enter: Callable[[Reach], None], device: Any = None, *, keeps_ranks: bool = True
+    ) -> None:
+        """``enter`` gives a walk its roots. ``device``: of tensors that are made again.
+        ``keeps_ranks``: whether a checkpoint holds what differs between the ranks for each."""
+        self._enter, self._device, self._keeps_ranks = enter, device, keeps_ranks
+        self._first: dict[str, Shape] = {}
+        """What was there before the first step, by path. No look keeps a value of the script."""
+        self._owners: frozenset[str] = frozenset()
+        """Paths of the objects that were there."""
+        self._before: dict[bool, dict[str, Any]] = {}
+        """Marks before the first step, by whether the look was deep; empty: not begun."""
+        self._changed: dict[str, None] = {}
+        """Paths of what has changed, in this process or in one before."""
+        self._drawing: dict[str, None] = {}
+        """Paths of generators that have drawn."""
+        self._beside: set[str] = set()
+        """Paths of what an optimizer trains beside the model."""
+        self._lost: dict[str, None] = {}
+        """Paths of what no start can be given."""
+        self._differing: dict[str, None] = {}
+        self._inside: dict[str, None] = {}
+        self._said: set[tuple[str, ...]] = set()
+
+    def begin(self) -> None:
+        """Note what everything is, before anything is restored and before the first step."""
+        if not self._before:
+            now = self._walk()
+            self._first = {path: Shape.of(leaf) for path, leaf in now.leaves.items()}
+            self._owners = frozenset(now.owners)
+            self._before = {deep: _marks(now, deep=deep) for deep in (False, True)}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether ``begin`` was called."""
+        return bool(self._before)
+
+    def look(self, *, deep: bool = False) -> None:
+        """Note what has changed since the begin. ``deep``: compare large arrays whole."""
+        if not self._before:
+            return
+        now, before = self._walk(), self._before[deep]
+        for path, mark in _marks(now, deep=deep).items():
+            if path in now.always or path not in before or before[path] != mark:
+                self._changed[path] = None
+        for path in [path for path in self._changed if path not in now.leaves]:
+            del self._changed[path]
+        for path in self._changed:
+            leaf = now.leaves[path]
+            if not self._comes_back(leaf):
+                self._lost[path] = None
+            elif forms.is_generator(leaf.value):
+                self._drawing[path] = None
+
+    def marks(self) -> dict[str, Any]:
+        """Return the marks of everything now, for ``changed_inside``."""
+        return _marks(self._walk(), deep=False) if self._before else {}
+
+    def changed_inside(self, before: dict[str, Any]) -> None:
+        """Note what has changed since ``before``, within a part of a step."""
+        for path, mark in self.marks().items():
+            if path not in self._beside and (path not in before or before[path] != mark):
+                self._inside[path] = None
+
+    def digests(self) -> dict[str, str]:
+        """Return a digest of each changed value, which is the same on all ranks if the value is."""
+        marker, now = Marker(deep=False), self._walk()
+        found = {}
+        for path in list(self._changed)[:DIGESTS_MAX]:
+            leaf = now.leaves.get(path)
+            if leaf is not None and leaf.kind is not Kind.OPAQUE:
+                text = repr(reach.mark_of(leaf, marker))
+                found[path] = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return found
+
+    def compare(self, ranks: Iterable[dict[str, str]]) -> None:
+        """Note the values that differ between the ranks. ``ranks``: the digests of each."""
+        seen: dict[str, str] = {}
+        for digests in ranks:
+            for path, digest in digests.items():
+                if seen.setdefault(path, digest) != digest:
+                    self._differing[path] = None
+
+    def reasons(self, remedy: str) -> Iterator[Reason]:
+        """Yield what is new against ``exact``. ``remedy``: what the user writes instead."""
+        for paths, text, kind in (
+            (self._lost, f"{{}} changes and begins again at a restart: {remedy}", UNKNOWN),
+            (
+                {path: None for path in self._differing if path in self._beside},
+                "{} is trained on each GPU alone, outside of DistributedDataParallel",
+                UNKNOWN,
+            ),
+            (
+                {path: None for path in self._differing if path not in self._beside},
+                "{} differs between the GPUs: another number of them begins with rank 0's",
+                STEPS_ONLY if self._keeps_ranks else UNKNOWN,
+            ),
+            (
+                self._drawing,
+                "{} draws random numbers: others at another GPU count",
+                STEPS_ONLY,
+            ),
+            (
+                self._inside,
+                "{} changes with each micro-batch, of which a step has more on fewer GPUs",
+                STEPS_ONLY,
+            ),
+        ):
+            new = tuple(sorted(path for path in paths if (path, text) not in self._said))
+            if new:
+                self._said.update((path, text) for path in new)
+                yield text.format(_listing(new)), kind
+
+    # -- the checkpoint ---------------------------------------------------------------------------
+
+    def capture(self, form: Callable[[Any], Any] = _as_it_is) -> list[Any]:
+        """Return all that has changed and has an exact form, as plain data; look deep before.
+
+        ``form`` makes of an entry what a checkpoint of another kind holds; TypeError refuses it.
+        """
+        return self._entries((path for path in self._changed if path not in self._lost), form)
+
+    def capture_own(self) -> list[dict[str, Any]]:
+        """Return, of this rank, what differs between the ranks."""
+        return self._entries(path for path in self._differing if path in self._changed)
+
+    def _entries(self, paths: Iterable[str], form: Callable[[Any], Any] = _as_it_is) -> list[Any]:
+        now = self._walk()
+        found = []
+        for path in [path for path in paths if path in now.leaves]:
+            try:
+                found.append(form(_entry(now.leaves[path])))
+            except TypeError:  # NoData, or what the form cannot hold
+                self._lost[path] = None
+        return found
+
+    def restore(self, saved: list[dict[str, Any]]) -> None:
+        """Give everything the values that ``capture`` returned."""
+        self.begin()
+        now = self._walk()
+        for entry in saved:
+            self._changed[entry["path"]] = None
+            try:
+                self._put(now, entry)
+            except NoData:
+                self._lost[entry["path"]] = None
+
+    def _put(self, now: Reach, entry: dict[str, Any]) -> None:
+        leaf, owner = now.leaves.get(entry["path"]), now.owners.get(entry["owner"])
+        value = entry["value"]
+        if entry["kind"] == Kind.STATE.name:
+            if leaf is None or leaf.kind is not Kind.STATE:
+                raise NoData(entry["path"])
+            _load(leaf.value, value)
+            return
+        if _is_flag(entry, leaf, owner) and entry["process"] != _held_of_process(owner):
+            return  # about threads, files or profilers of the process before
+        there = leaf.value if leaf is not None and leaf.kind is Kind.DATA else None
+        in_place, bound = forms.put(there, value, self._device)
+        if in_place:
+            return
+        if owner is None or entry["key"] is None:
+            raise NoData(entry["path"])
+        reach.rebind(owner, entry["key"], bound)
+
+    # -- what comes back --------------------------------------------------------------------------
+
+    def _comes_back(self, leaf: Leaf) -> bool:
+        """Return whether the next start can be given the value."""
+        if leaf.kind is Kind.OPAQUE:
+            return False
+        first = self._first.get(leaf.path)
+        if leaf.kind is Kind.STATE:
+            return first is not None and first.kind is Kind.STATE
+        if first is not None and first.takes(leaf.value):
+            return True
+        if leaf.owner is None or isinstance(leaf.owner, (tuple, list)):
+            return False
+        return leaf.owner_path in self._owners and type(leaf.key) in forms.PLAIN
+
+    def _walk(self) -> Reach:
+        now = Reach()
+        try:
+            self._enter(now)
+        except Exception as error:  # an object of the script that refuses to be looked at
+            self._lost[f"what a look could not read ({type(error).__name__}: {error})"] = None
+        self._beside |= now.always
+        return now
+
+
+def _entry(leaf: Leaf) -> dict[str, Any]:
+    """Return what a checkpoint holds of a value. Raises NoData."""
+    value = leaf.value
+    if leaf.kind is Kind.STATE:
+        state = value.state_dict()
+        value = dict(state) if isinstance(state, dict) else state
+    return {
+        "path": leaf.path,
+        "owner": leaf.owner_path,
+        "key": leaf.key if type(leaf.key) in forms.PLAIN else None,
+        "kind": leaf.kind.name,
+        "value": forms.copied(value),
+        "process": _held_of_process(leaf.owner),
+    }
+
+
+def _marks(walked: Reach, *, deep: bool) -> dict[str, Any]:
+    marker = Marker(deep=deep)
+    found = {}
+    for path, leaf in walked.leaves.items():
+        try:
+            found[path] = reach.mark_of(leaf, marker)
+        except Exception:  # an object of the script that refuses to be read
+            found[path] = None
+    return found
+
+
+def _load(there: Any, saved: Any) -> None:
+    """Raises NoData."""
+    try:
+        there.load_state_dict(saved)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NoData(str(error)) from error
+
+
+def _is_flag(entry: dict[str, Any], leaf: Leaf | None, owner: Any) -> bool:
+    if isinstance(entry["value"], bool) or leaf is None:
+        return True
+    return entry["key"] in script_code.switches(script_code.methods(type(owner)))
+
+
+def _held_of_process(owner: Any) -> dict[str, str]:
+    """Return what the threads, files and locks of an object do at the moment, by attribute."""
+    if not reach.is_open(owner):
+        return {}
+    found = {}
+    for name, value in script_code.attributes(owner).items():
+        with contextlib.suppress(Exception):  # a strange object
+            if (doing := process_state.condition(value)) is not None:
+                found[name] = doing
+    return found
+
+
+def _listing(paths: tuple[str, ...]) -> str:
+    shown = [path.replace(";", ",") for path in paths[:SHOWN_MAX]]
+    more = len(paths) - len(shown)
+    return ", ".join([*shown, f"{more} more"] if more > 0 else shown)

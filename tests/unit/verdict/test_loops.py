@@ -1,0 +1,112 @@
+"""The names that a loop carries from turn to turn, and what a script asks to keep."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reshape_sidecar.verdict import carried, loops
+from reshape_sidecar.verdict.loops import Keep, OwnState
+
+BODIES = {
+    "a count": ("n = 0", "n += 1", {"n"}),
+    "the best value": ("best = 9.0", "best = min(best, batch)", {"best"}),
+    "two names at once": (
+        "best, wait = 9.0, 0",
+        "best, wait = (batch, 0) if batch < best else (best, wait + 1)",
+        {"best", "wait"},
+    ),
+    "a value that each turn sets": ("", "loss = batch * 2; print(loss)", set()),
+    "a value of one branch": ("x = 0", "if batch: x = 1\nprint(x)", {"x"}),
+    "a value of all branches": ("", "if batch: x = 1\nelse: x = 2\nprint(x)", set()),
+    "a value of a handler": ("x = 0", "try: x = 1\nexcept ValueError: pass\nprint(x)", {"x"}),
+    "the target of an inner loop": ("", "for x in [1]: print(x)", set()),
+    "the item of a comprehension": ("", "print([x for x in [1]])", set()),
+    "a dictionary": ("shadow = {}", "shadow[batch] = 1", {"shadow"}),
+    "a moment": ("t = 0", "import time\nprint(batch - t); t = time.time()", set()),
+    "a file that is open": ("import io\nf = io.StringIO()", "with f as g: print(g)", {"f", "io"}),
+    "an attribute": ("class A: n = 0\nstate = A()", "state.n += 1", {"state"}),
+}
+
+
+def indented(text: str, by: int) -> str:
+    return "\n".join(" " * by + line for line in text.splitlines())
+
+
+def loop(tmp_path: Path, before: str, body: str) -> Any:
+    """Import a module whose function has the loop; return the function."""
+    text = f"def train(batches):\n{indented(before or 'pass', 4)}\n    for batch in batches():\n"
+    file = tmp_path / "a_loop.py"
+    file.write_text(text + indented(body, 8) + "\n")
+    spec = importlib.util.spec_from_file_location("a_loop", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.train
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_carried_names(kind: str, tmp_path: Path) -> None:
+    before, body, wanted = BODIES[kind]
+    frames: list[FrameType] = []
+
+    def batches() -> list[int]:
+        frames.append(sys._getframe(1))
+        return []
+
+    loop(tmp_path, before, body)(batches)
+    found, _ = carried.names(frames[0])
+    assert found - {"print", "min"} == wanted - {"io"}
+
+
+def test_code_without_a_file_carries_nothing() -> None:
+    frames: list[FrameType] = []
+    exec("for _ in [1]: frames.append(get())", {"frames": frames, "get": lambda: sys._getframe(1)})
+    assert carried.names(frames[0]) == (frozenset(), frozenset())
+
+
+def test_kept_values_come_back(tmp_path: Path) -> None:
+    kept = Keep()
+    kept.add({"n": 0, "best": 9.0, "history": [], "weights": np.zeros(2), "text": "a"}, {})
+    kept.n, kept.best, kept.weights = 3, float("inf"), np.array([1.0, 2.0])
+    kept.history.append((1, 0.5))
+    kept.write(tmp_path)
+    again, saved = Keep(), loops.read(tmp_path)
+    again.add({"n": 0, "best": 9.0, "history": []}, saved)
+    again.add({"weights": np.zeros(2), "later": 5, "n": 0}, saved)
+    assert (again.n, again.best, again.history, again.later) == (3, float("inf"), [(1, 0.5)], 5)
+    assert again.weights.tolist() == [1.0, 2.0]
+
+
+def test_without_values_a_checkpoint_has_no_file(tmp_path: Path) -> None:
+    Keep().write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_that_no_checkpoint_holds_is_refused_at_once() -> None:
+    kept = Keep()
+    kept.add({"n": 0}, {})
+    with pytest.raises(TypeError, match=r"job.keep: n is a .*object.* give numbers, texts, lists"):
+        kept.n = object()
+    assert kept.n == 0
+
+
+def test_a_loop_that_saves_itself_is_unknown_and_its_draws_are_named() -> None:
+    state = OwnState()
+    first = state.step_ended()
+    assert first is not None
+    assert first.kind.value == "unknown"
+    assert "the script saves its state itself" in (first.reason or "")
+    assert state.step_ended() is None, "nothing is new"
+    random.random()
+    second = state.step_ended()
+    assert second is not None
+    assert "its steps draw random numbers (random)" in (second.reason or "")

@@ -1,0 +1,361 @@
+"""What training changes of a script's objects comes back at the next start, or is named."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.watch import Watch
+
+Pair = namedtuple("Pair", "step loss")
+
+
+class Script:
+    """An object as a script has them, with attributes of its own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+def watch(script: object, **options: Any) -> Watch:
+    return Watch(lambda reach: reach.root("Script", script), **options)
+
+
+def names(found: Watch) -> list[str]:
+    """The paths that are named, of whatever reason."""
+    reasons = [reason for reason, _ in found.reasons("remedy")]
+    return sorted(path for reason in reasons for path in reason.split(" ")[0].split(","))
+
+
+def restarted(make: Callable[[], Script], train: Callable[[Script], None]) -> tuple[Script, Watch]:
+    """The script of a second start after the first was stopped, and what watched the first."""
+    first = make()
+    found = watch(first)
+    found.begin()
+    train(first)
+    found.look(deep=True)
+    saved = found.capture()
+    second = make()
+    watch(second).restore(saved)
+    return second, found
+
+
+def draw(script: Script) -> None:
+    script.value.random()
+
+
+def fill_default(script: Script) -> None:
+    script.value["train"]["loss"].append(0.5)
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Script], None]]] = {
+    "a number": (lambda: 0, lambda script: setattr(script, "value", 7)),
+    "a flag": (lambda: False, lambda script: setattr(script, "value", True)),
+    "a text": (lambda: "a", lambda script: setattr(script, "value", "b")),
+    "nothing that becomes a number": (lambda: None, lambda script: setattr(script, "value", 0.5)),
+    "not a number": (lambda: 1.0, lambda script: setattr(script, "value", float("inf"))),
+    "a list": (lambda: [1, 2], lambda script: script.value.append(3)),
+    "a long list": (lambda: [0] * 5000, lambda script: script.value.append(3)),
+    "nested lists": (lambda: [[1], [2, [3]]], lambda script: script.value[1][1].append(4)),
+    "a set": (lambda: {1}, lambda script: script.value.add(2)),
+    "a dictionary": (lambda: {"a": 1}, lambda script: script.value.update(b=2, a=0)),
+    "a dictionary that shrinks": (lambda: {"a": 1, "b": 2}, lambda script: script.value.pop("a")),
+    "an ordered dictionary": (OrderedDict, lambda script: script.value.update(b=2)),
+    "counts": (Counter, lambda script: script.value.update("abca")),
+    "lists made by a factory": (lambda: defaultdict(lambda: defaultdict(list)), fill_default),
+    "a queue": (lambda: deque([1], maxlen=2), lambda script: script.value.extend([2, 3])),
+    "a bytearray": (lambda: bytearray(b"ab"), lambda script: script.value.append(99)),
+    "pairs with names": (lambda: [], lambda script: script.value.append(Pair(3, 0.5))),
+    "an array": (lambda: np.zeros(3), lambda script: script.value.__iadd__(1.5)),
+    "an array of another shape": (
+        lambda: np.zeros(3),
+        lambda script: setattr(script, "value", np.ones((2, 2))),
+    ),
+    "one number of a large array": (
+        lambda: np.zeros(100_000),
+        lambda script: script.value.__setitem__(77_777, 1.0),
+    ),
+    "a list of arrays": (lambda: [np.zeros(2)], lambda script: script.value[0].__iadd__(1)),
+    "a generator of Python": (lambda: random.Random(1), draw),
+    "a generator of NumPy": (lambda: np.random.default_rng(1), draw),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_change_comes_back(kind: str) -> None:
+    make, change = CHANGES[kind]
+    trained = Script(value=make())
+    change(trained)
+    second, found = restarted(lambda: Script(value=make()), change)
+    assert repr_of(second.value) == repr_of(trained.value)
+    is_generator = kind.startswith("a generator")
+    assert names(found) == (["Script.value"] if is_generator else []), "a draw is named"
+
+
+def repr_of(value: Any) -> str:
+    if isinstance(value, random.Random):
+        return repr(value.getstate())
+    if isinstance(value, defaultdict):
+        return repr({key: dict(item) for key, item in value.items()})
+    state = getattr(value, "bit_generator", None)
+    return repr(value) if state is None else repr(state.state)
+
+
+def test_a_collection_stays_shared() -> None:
+    def make() -> Script:
+        shared: list[int] = []
+        return Script(here=shared, there=SimpleNamespace(notes=shared))
+
+    second, _ = restarted(make, lambda script: script.here.append(1))
+    assert second.here == [1]
+    assert second.there.notes is second.here
+
+
+def test_a_factory_goes_on_after_a_restart() -> None:
+    second, _ = restarted(
+        lambda: Script(value=defaultdict(lambda: defaultdict(list))), fill_default
+    )
+    second.value["evaluate"]["accuracy"].append(1.0)
+    assert second.value["train"]["loss"] == [0.5]
+
+
+def test_what_training_does_not_change_stays_that_of_the_start() -> None:
+    """Paths, devices and the number of ranks are those of the new start."""
+    starts = iter([Script(ranks=2, count=0), Script(ranks=1, count=0)])
+    second, found = restarted(lambda: next(starts), lambda script: setattr(script, "count", 5))
+    assert (second.ranks, second.count) == (1, 5)
+    assert names(found) == []
+
+
+def test_a_value_that_came_back_is_saved_again_without_a_change() -> None:
+    second, found = restarted(lambda: Script(count=0), lambda script: setattr(script, "count", 5))
+    third = Script(count=0)
+    again = watch(second := Script(count=0))
+    again.restore(found.capture())
+    again.look(deep=True)
+    watch(third).restore(again.capture())
+    assert (second.count, third.count) == (5, 5)
+
+
+def test_an_attribute_that_training_adds_comes_back() -> None:
+    second, found = restarted(Script, lambda script: setattr(script, "best", 0.25))
+    assert second.best == 0.25
+    assert names(found) == []
+
+
+class Saving:
+    """An object that saves itself."""
+
+    def __init__(self) -> None:
+        self.hidden = iter(())
+        self.steps = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+
+
+def test_an_object_that_saves_itself_comes_back() -> None:
+    second, found = restarted(
+        lambda: Script(value=Saving()), lambda script: setattr(script.value, "steps", 3)
+    )
+    assert second.value.steps == 3
+    assert names(found) == []
+
+
+def numbers() -> Iterator[int]:
+    yield from range(10)
+
+
+LOST: dict[str, tuple[Callable[[], Any], Callable[[Script], Any]]] = {
+    "an iterator over a list": (lambda: iter([1, 2]), lambda script: next(script.value)),
+    "a generator function": (numbers, lambda script: next(script.value)),
+    "an endless count": (itertools.count, lambda script: next(script.value)),
+    "a new object of the script": (
+        lambda: None,
+        lambda script: setattr(script, "value", Saving()),
+    ),
+    "one more object in a list": (lambda: [Saving()], lambda script: script.value.append(Saving())),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_what_has_no_exact_form_is_named_once(kind: str) -> None:
+    make, change = LOST[kind]
+    script = Script(value=make())
+    found = watch(script)
+    found.begin()
+    assert names(found) == []
+    change(script)
+    found.look()
+    assert [name.startswith("Script.value") for name in names(found)] == [True]
+    found.look()
+    assert names(found) == []
+
+
+def closure() -> Callable[[], int]:
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    return step
+
+
+def test_what_a_function_encloses_comes_back() -> None:
+    second, _ = restarted(lambda: Script(step=closure()), lambda script: script.step())
+    assert second.step() == 2
+
+
+class Counted:
+    """A class of the script that counts in itself."""
+
+    seen = 0
+
+
+def test_a_value_in_a_class_comes_back() -> None:
+    Counted.seen = 0
+    found = watch(Script(one=Counted()))
+    found.begin()
+    Counted.seen = 4
+    found.look(deep=True)
+    saved = found.capture()
+    Counted.seen = 0
+    watch(Script(one=Counted())).restore(saved)
+    assert Counted.seen == 4
+
+
+class Timed:
+    """An object that keeps what a clock says."""
+
+    def __init__(self) -> None:
+        self.began_s = 0.0
+        self.steps = 0
+
+    def step(self) -> None:
+        self.began_s = time.perf_counter()
+        self.steps += 1
+
+
+def test_what_a_clock_said_does_not_come_back() -> None:
+    first, second = Timed(), Timed()
+    found = watch(first)
+    found.begin()
+    first.step()
+    found.look(deep=True)
+    watch(second).restore(found.capture())
+    assert (second.began_s, second.steps) == (0.0, 1)
+
+
+class Writing:
+    """A callback with a thread, and a flag that says that it runs."""
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread | None = None
+        self.stopped = threading.Event()
+        self.runs = False
+        self.count = 0
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self.stopped.wait, daemon=True)
+        self.thread.start()
+        self.runs = True
+        self.count += 2
+
+
+def test_a_flag_about_a_thread_of_the_process_before_stays_out() -> None:
+    first, second = Writing(), Writing()
+    found = watch(first)
+    found.begin()
+    first.start()
+    try:
+        found.look(deep=True)
+        watch(second).restore(found.capture())
+    finally:
+        first.stopped.set()
+    assert (second.runs, second.count) == (False, 2)
+
+
+def two_ranks(values: tuple[Any, Any], **options: Any) -> Watch:
+    watches = []
+    for value in values:
+        script: Any = Script(value=0)
+        found = watch(script, **options)
+        found.begin()
+        script.value = value
+        found.look()
+        watches.append(found)
+    watches[0].compare([one.digests() for one in watches])
+    return watches[0]
+
+
+@pytest.mark.parametrize(("keeps_ranks", "kind"), [(True, "steps-only"), (False, "unknown")])
+def test_what_differs_between_the_ranks_is_named(keeps_ranks: bool, kind: str) -> None:
+    ((reason, verdict),) = two_ranks((0.5, 0.6), keeps_ranks=keeps_ranks).reasons("")
+    assert reason.startswith("Script.value differs between the GPUs")
+    assert verdict.value == kind
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.5), (0.5, 0)])
+def test_what_is_the_same_or_is_noted_by_one_rank_alone_is_not_named(values: Any) -> None:
+    assert names(two_ranks(values)) == []
+
+
+def test_each_rank_gets_its_own_value_where_it_differs() -> None:
+    found = two_ranks((0.5, 0.6))
+    (entry,) = found.capture_own()
+    assert (entry["path"], entry["value"]) == ("Script.value", 0.5)
+
+
+def test_what_changes_within_a_part_of_a_step_is_named() -> None:
+    script: Any = Script(seen=0, rows=[])
+    found = watch(script)
+    found.begin()
+    before = found.marks()
+    script.seen += 1
+    found.changed_inside(before)
+    script.rows.append(1)
+    ((reason, verdict),) = found.reasons("")
+    assert reason.startswith("Script.seen changes with each micro-batch")
+    assert verdict.value == "steps-only"
+
+
+def test_an_object_that_cannot_be_looked_at_is_unknown_and_ends_nothing() -> None:
+    def enter(reach: Reach) -> None:
+        raise RuntimeError("no")
+
+    found = Watch(enter)
+    found.begin()
+    found.look()
+    ((reason, verdict),) = found.reasons("")
+    assert "what a look could not read (RuntimeError: no)" in reason
+    assert verdict.value == "unknown"
+
+
+def test_a_saved_value_without_its_owner_is_named(tmp_path: Path) -> None:
+    script = Script(inner=Script(count=0))
+    found = watch(script)
+    found.begin()
+    script.inner.count = 3
+    found.look(deep=True)
+    again = watch(Script(inner=None))
+    again.restore(found.capture())
+    assert names(again) == ["Script.inner.count"]
