@@ -1,0 +1,285 @@
+"""Trainings that keep state beside the model, as scripts of users do: one a case.
+
+Each prints a line a step with its loss, and at the end what it has kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+RANK = int(os.environ.get("RANK", "0"))
+SAMPLES, FEATURES, CLASSES = 96, 8, 3
+
+
+def data() -> tuple[Any, Any]:
+    draws = torch.Generator().manual_seed(5)
+    x = torch.randn(SAMPLES, FEATURES, generator=draws)
+    return x, (x @ torch.randn(FEATURES, CLASSES, generator=draws)).argmax(1)
+
+
+def network() -> Any:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+
+
+def say(step: object, loss: float) -> None:
+    if RANK == 0:
+        print(f"step {step} loss {loss!r}", flush=True)
+
+
+def kept(**values: Any) -> None:
+    if RANK == 0:
+        for name, value in values.items():
+            print(f"kept {name} {value}", flush=True)
+
+
+def size_of(weights: Any) -> float:
+    return round(float(sum(weight.detach().double().abs().sum() for weight in weights)), 4)
+
+
+# -- transformers.Trainer -------------------------------------------------------------------------
+
+
+class Samples(Dataset):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.x, self.y = data()
+        self.scale = 1.0
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": self.x[index] * self.scale, "labels": self.y[index]}
+
+
+class Net(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = network()
+
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        logits = self.net(x)
+        return {"loss": functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def trainer(kind: Any = None, **options: Any) -> Any:
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    class Log(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if "loss" in logs:
+                say(state.global_step, logs["loss"])
+
+    arguments = TrainingArguments(
+        output_dir="out",
+        num_train_epochs=3,
+        per_device_train_batch_size=4,
+        learning_rate=1e-2,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    callbacks = [*options.pop("callbacks", []), Log()]
+    return (kind or Trainer)(
+        args=arguments, train_dataset=Samples(), callbacks=callbacks, **{"model": Net(), **options}
+    )
+
+
+def averaged_copy() -> None:
+    """A callback keeps an average of the weights in a copy of the model."""
+    from transformers import TrainerCallback
+
+    class Average(TrainerCallback):  # type: ignore[misc]
+        copy: Any = None
+        steps = 0
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            self.copy = copy.deepcopy(given["model"])
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            self.steps += 1
+            with torch.no_grad():
+                for mine, other in zip(
+                    self.copy.parameters(), given["model"].parameters(), strict=True
+                ):
+                    mine.lerp_(other, 0.1)
+
+    average = Average()
+    trainer(callbacks=[average]).train()
+    kept(average=size_of(average.copy.parameters()), steps=average.steps)
+
+
+def harder_data() -> None:
+    """A callback makes the data harder at each epoch, and freezes a layer."""
+    from transformers import TrainerCallback
+
+    class Harder(TrainerCallback):  # type: ignore[misc]
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            own.train_dataset.scale += 0.5
+            own.model.net[0].bias.requires_grad_(own.train_dataset.scale < 2)
+
+    own = trainer(callbacks=[Harder()])
+    own.train()
+    kept(scale=own.train_dataset.scale, weights=size_of(own.model.parameters()))
+
+
+def counted_loss() -> None:
+    """A Trainer counts its micro-batches, and the loss depends on the count."""
+    from transformers import Trainer
+
+    class Annealed(Trainer):  # type: ignore[misc]
+        seen = 0
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen += 1
+            output = model(**inputs)
+            return output["loss"] * min(1.0, 0.2 + self.seen / 20)
+
+    own = trainer(Annealed)
+    own.model_accepts_loss_kwargs = False
+    own.train()
+    kept(seen=own.seen)
+
+
+def loss_with_weights() -> None:
+    """The optimizer trains weights that the model does not hold."""
+    from transformers import Trainer
+
+    class Headed(Trainer):  # type: ignore[misc]
+        optimizer: Any
+
+        def create_optimizer(self, *_: Any) -> Any:
+            if self.optimizer is None:
+                self.optimizer = torch.optim.AdamW([*self.model.parameters(), *head.parameters()])
+            return self.optimizer
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            return functional.cross_entropy(head(model(**inputs)["logits"]), inputs["labels"])
+
+    torch.manual_seed(4)
+    head = nn.Linear(CLASSES, CLASSES)
+    own = trainer(Headed)
+    own.model_accepts_loss_kwargs = False
+    own.train()
+    kept(head=size_of(head.parameters()))
+
+
+# -- Lightning ------------------------------------------------------------------------------------
+
+
+def lightning_module(**hooks: Callable[..., Any]) -> Any:
+    import lightning
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+            self.scale = 1.0
+            self.notes: list[int] = []
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            loss = functional.cross_entropy(self.net(batch[0]) * self.scale, batch[1])
+            mean = self.trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
+            say(f"{self.current_epoch}.{number}", mean.item())
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            trained = [weight for weight in self.parameters() if weight.requires_grad]
+            return torch.optim.SGD(trained, 0.1, momentum=0.9)
+
+    for name, hook in hooks.items():
+        setattr(Module, name, hook)
+    lightning.seed_everything(7)
+    return Module()
+
+
+def fit(module: Any, *callbacks: Any) -> None:
+    import lightning
+
+    own = lightning.Trainer(
+        max_epochs=4,
+        accelerator="cpu",
+        logger=False,
+        callbacks=[*callbacks],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    own.fit(module, DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True))
+
+
+def thawed_layer() -> None:
+    """A callback of Lightning freezes a layer, and trains it from the second epoch on."""
+    from lightning.pytorch.callbacks import BaseFinetuning
+
+    class Thaw(BaseFinetuning):  # type: ignore[misc]
+        def freeze_before_training(self, module: Any) -> None:
+            self.freeze(module.net[0])
+
+        def finetune_function(self, module: Any, epoch: int, optimizer: Any) -> None:
+            if epoch == 1:
+                self.unfreeze_and_add_param_group(module.net[0], optimizer, lr=1e-2)
+
+    module = lightning_module()
+    fit(module, Thaw())
+    kept(weights=size_of(module.parameters()))
+
+
+def scheduled_accumulation() -> None:
+    """Lightning changes the accumulation, and the module an attribute, at the begin of epochs."""
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
+
+    def on_train_epoch_start(module: Any) -> None:
+        module.scale *= 0.9
+        module.notes.append(module.current_epoch)
+
+    module = lightning_module(on_train_epoch_start=on_train_epoch_start)
+    fit(module, GradientAccumulationScheduler({0: 1, 1: 2}))
+    kept(weights=size_of(module.parameters()), scale=module.scale, notes=module.notes)
+
+
+# -- job.batches ----------------------------------------------------------------------------------
+
+
+def carried_names() -> None:
+    """The body of a loop carries an average, a count, a second loader, and what it asks to keep."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from reshape_sidecar import session
+
+    job = session.start()
+    torch.distributed.init_process_group("gloo")
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True)
+    shadow = {name: value.clone() for name, value in model.module.state_dict().items()}
+    own, count, rest = job.keep(best=9.0), 0, iter(range(1, 1000))
+    for epoch in job.epochs(3):
+        for x, y in job.batches(loader, model=model, optimizer=optimizer):
+            loss = functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            for name, value in model.module.state_dict().items():
+                shadow[name].lerp_(value, 0.1)
+            torch.distributed.all_reduce(mean := loss.detach().clone())
+            mean = mean.item() / torch.distributed.get_world_size()
+            own.best = min(own.best, mean)
+            if sys.argv[2:] == ["counts"]:
+                count += next(rest)
+            say(f"{epoch}.{job.step}", mean)
+    kept(average=size_of(shadow.values()), best=round(own.best, 4), count=count)
+
+
+globals()[sys.argv[1]]()
