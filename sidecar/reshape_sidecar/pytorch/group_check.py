@@ -2,7 +2,8 @@
 
 Does: looks right before a rank's first step of an optimizer whether it has joined the process
 group, also in a loop without a session. A rank alone would train as if the other GPUs were not
-there. Never: imports PyTorch, or looks at a later step.
+there. Never: imports PyTorch, or looks at a later step. The hook stays registered: PyTorch iterates
+over the hooks of all optimizers at each step, and the script may have registered further ones.
 """
 
 from __future__ import annotations
@@ -19,10 +20,6 @@ def watch_first_step(watch: ImportWatch, ranks: RankBoundary) -> None:
     """Raise NotJoined in the script at a first step without the other ranks."""
 
     def optimizer_imported(module: ModuleType) -> None:
-        def before_step(*_: object) -> None:
-            ranks.check_joined()
-            handle.remove()
-
-        handle = module.register_optimizer_step_pre_hook(before_step)
+        module.register_optimizer_step_pre_hook(lambda *_: ranks.check_joined())
 
     watch.after(OPTIMIZER_MODULE, optimizer_imported)
