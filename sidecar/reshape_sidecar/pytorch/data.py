@@ -23,6 +23,8 @@ from torch.utils.data._utils import worker
 from torch.utils.data.distributed import DistributedSampler
 
 from reshape_sidecar.hook.script_code import attributes
+from reshape_sidecar.pytorch import accelerated
+from reshape_sidecar.pytorch.accelerated import PreparedLoader
 from reshape_sidecar.verdict import forms
 from reshape_sidecar.verdict.reach import Reach
 
@@ -170,8 +172,9 @@ class Share:
 
     def __init__(self, loader: Any, rank: int, ranks: int, seed: int) -> None:
         """Raises LoaderError."""
-        _check(loader)
         self.loader = loader
+        self._source = loader = accelerated.own_loader(loader)
+        _check(loader)
         self.rank, self.ranks, self._seed = rank, ranks, seed
         self._order = Order()
         self._resumed_with: list[Any] = []
@@ -193,6 +196,10 @@ class Share:
             **(options if workers else {}),
         )
 
+    def samplers(self) -> list[Any]:
+        """Return the script's batch sampler and the samplers below it."""
+        return samplers_below(self._source.batch_sampler)
+
     def resume_with(self, states: list[Any]) -> None:
         """Draw the next order with these states of the samplers' generators."""
         self._resumed_with = states
@@ -200,12 +207,12 @@ class Share:
     @property
     def samples(self) -> int:
         """Number of samples of the dataset."""
-        return len(self.loader.dataset)
+        return len(self._source.dataset)
 
     @property
     def batches(self) -> int:
         """Number of batches of an epoch."""
-        return len(self.loader.batch_sampler)
+        return len(self._source.batch_sampler)
 
     def epoch(self, epoch: int, skip: int) -> Iterator[Any]:
         """Return this rank's batches of ``epoch`` but the first ``skip``. Raises LoaderError."""
@@ -218,7 +225,10 @@ class Share:
                     " optional number of GPUs divides, and drop_last=True"
                 )
         self._order.epoch, self._order.batches = epoch, [self._mine(batch) for batch in left]
-        return iter(self._own) if left else iter(())
+        batches: Iterator[Any] = iter(self._own) if left else iter(())
+        if isinstance(self._source, PreparedLoader):
+            batches = self._source.batches(batches, len(left))
+        return batches
 
     def _mine(self, batch: list[Any]) -> list[Any]:
         size = len(batch) // self.ranks
@@ -228,14 +238,16 @@ class Share:
         """Return the epoch's batches of all ranks, as the loader's own sampler draws them."""
         seed = seed_of(self._seed, "order", epoch)
         seed_generators(seed)
-        batch_sampler = self.loader.batch_sampler
+        batch_sampler = self._source.batch_sampler
         owners: tuple[Any, ...] = (batch_sampler, getattr(batch_sampler, "sampler", None))
         for owner in owners:
             if getattr(owner, "generator", None) is not None:
                 owner.generator.manual_seed(seed)
             if hasattr(owner, "set_epoch"):
                 owner.set_epoch(epoch)
-        generators = generators_of(samplers_below(batch_sampler))
+            if accelerated.is_of_library(owner, "SeedableRandomSampler"):
+                owner.initial_seed = seed
+        generators = generators_of(self.samplers())
         for generator, state in zip(generators, self._resumed_with, strict=False):
             forms.put(generator, state)
         self._resumed_with = []
@@ -244,10 +256,18 @@ class Share:
 
 
 def _check(loader: Any) -> None:
-    if type(loader) is not DataLoader:
+    if type(loader) not in (DataLoader, PreparedLoader):
+        remedy = "use job.step_done for another source of data"
+        if accelerated.is_of_library(loader):
+            remedy = "give the loader that accelerator.prepare got"
         raise LoaderError(
-            f"job.batches takes a torch.utils.data.DataLoader, not a {type(loader).__name__}; use"
-            " job.step_done for another source of data"
+            f"job.batches takes a torch.utils.data.DataLoader, not a {type(loader).__name__};"
+            f" {remedy}"
+        )
+    if accelerated.is_of_library(loader.batch_sampler, "SkipBatchSampler"):
+        raise LoaderError(
+            "the loader skips its first batches, and job.batches begins where the process before"
+            " left by itself: give the loader without skip_first_batches"
         )
     if isinstance(loader.dataset, IterableDataset):
         raise LoaderError(

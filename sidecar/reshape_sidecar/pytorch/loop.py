@@ -27,12 +27,12 @@ from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
+from reshape_sidecar.pytorch import accelerated
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
     enter_samplers,
     generator_states,
-    samplers_below,
     seed_generators,
     seed_of,
 )
@@ -79,12 +79,13 @@ class Parts:
 
     def __init__(self, model: Any, optimizer: Any, scheduler: Any, scaler: Any) -> None:
         self.models = _listed(model)
-        self.optimizers = _listed(optimizer)
+        given = _listed(optimizer)
+        self.optimizers = [accelerated.own_optimizer(optimizer) for optimizer in given]
         self._parts = {
             "model": [_unwrapped(module) for module in self.models],
             "optimizer": self.optimizers,
-            "scheduler": _listed(scheduler),
-            "scaler": _listed(scaler),
+            "scheduler": [accelerated.own_scheduler(each) for each in _listed(scheduler)],
+            "scaler": _listed(scaler) or accelerated.scalers(given),
         }
 
     def check(self, ranks: int) -> None:
@@ -360,7 +361,7 @@ class Loop(EpochLoop):
         loader = self._share.loader
         for part in ("dataset", "collate_fn"):
             reach.take(part, "loader", loader, part, getattr(loader, part))
-        enter_samplers(samplers_below(loader.batch_sampler), reach)
+        enter_samplers(self._share.samplers(), reach)
 
     def _epoch_begins(self) -> None:
         """Look at the script's state, or restore it before the first batch of this process."""
