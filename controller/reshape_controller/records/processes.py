@@ -14,12 +14,10 @@ from reshape_controller.core.model import Framework
 from reshape_controller.records.command import module_of, script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.launchers import Launch, LaunchError, parse_launch
-from reshape_controller.records.script_forms import ALONE, UNDERSTOOD, Found, Unreadable, form_of
+from reshape_controller.records.script_forms import ALONE, UNDERSTOOD, Found
+from reshape_controller.records.script_modules import Unread, form_of
 from reshape_gpu.locations import is_local
 from reshape_sidecar.wire import Processes
-
-SCRIPT_BYTES_MAX = 256 * 1024
-"""A longer script is not read: parsing it would keep the daemon busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +30,6 @@ class ProcessChoice:
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     """Variables that a launcher in the command would have set."""
-
-
-class _Unread(ValueError):
-    """The script cannot be read; the message says why."""
 
 
 def choose_processes(fields: RecordFields, code: str | None, *, reads: bool) -> ProcessChoice:
@@ -51,7 +45,7 @@ def choose_processes(fields: RecordFields, code: str | None, *, reads: bool) -> 
         return ProcessChoice(Processes.ONE, "", command)
     try:
         return _by_script(fields, command, sizes, code if reads else None)
-    except (LaunchError, _Unread) as reason:
+    except (LaunchError, Unread) as reason:
         return ProcessChoice(Processes.ONE, str(reason), command)
 
 
@@ -64,9 +58,9 @@ def _per_gpu(reason: str, command: tuple[str, ...], launch: Launch | None) -> Pr
 def _by_script(
     fields: RecordFields, command: tuple[str, ...], sizes: Sequence[int], code: str | None
 ) -> ProcessChoice:
-    """Return what the script's text says. Raises LaunchError and _Unread."""
+    """Return what the script's text says. Raises LaunchError and Unread."""
     if (fields.workers or 1) > 1:
-        raise _Unread(f"its {fields.workers} workers are processes of their own")
+        raise Unread(f"its {fields.workers} workers are processes of their own")
     launch = parse_launch(command, sizes)
     found = _read(command if launch is None else launch.command, code)
     if launch is not None and found.form not in ALONE:
@@ -85,21 +79,17 @@ def _read(command: tuple[str, ...], code: str | None) -> Found:
     elif script is not None and script.endswith(".py"):
         names = [script]
     else:
-        raise _Unread("its command names no Python script")
+        raise Unread("its command names no Python script")
     if code is None or not is_local(code):
-        raise _Unread(f"{names[0]} is not read here; write `processes: per-gpu` if it trains so")
-    for path in (Path(code) / name for name in names):
+        raise Unread(f"{names[0]} is not read here; write `processes: per-gpu` if it trains so")
+    for name in names:
+        path = Path(code) / name
         try:
             if not path.is_file():
                 continue
-            with path.open("rb") as file:
-                source = file.read(SCRIPT_BYTES_MAX + 1)
         except (OSError, ValueError) as error:
-            raise _Unread(f"{path} cannot be read: {error}") from None
-        if len(source) > SCRIPT_BYTES_MAX:
-            raise _Unread(f"{path} is longer than {SCRIPT_BYTES_MAX} bytes")
-        try:
-            return form_of(source)
-        except Unreadable as error:
-            raise _Unread(f"{path} cannot be read as Python: {error}") from None
-    raise _Unread(f"{names[0]} is not on this machine, or this user may not read it")
+            raise Unread(f"{path} cannot be read: {error}") from None
+        package = "" if module is None else ".".join(Path(name).parts[:-1])
+        beside = Path(code) if module is not None else path.parent
+        return form_of(path, package, tuple(dict.fromkeys((beside, Path(code)))))
+    raise Unread(f"{names[0]} is not on this machine, or this user may not read it")

@@ -1,14 +1,15 @@
 """How a PyTorch script trains on several GPUs, read from its text.
 
-Does: parses the text and looks for the calls that tell. It imports and runs nothing of it.
+Does: parses the text and looks for the calls that tell, by the definitions in which they stand.
+It imports and runs nothing of it.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 SESSION = "reshape_sidecar.session"
@@ -21,7 +22,9 @@ _LAUNCHES = (
     "torch.distributed.run.main",
     "torch.distributed.launcher.api.elastic_launch",
 )
-_HUGGING_FACE = ("Trainer", "Seq2SeqTrainer")
+_ACCELERATOR = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+_HUGGING_FACE = ("transformers", "trl", "sentence_transformers")
+"""Packages whose classes with a name that ends in ``Trainer`` are Trainers of Hugging Face."""
 _LIGHTNING = tuple(
     f"{package}.{name}"
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning")
@@ -69,60 +72,158 @@ class Found:
 
     form: Form
     line: int | None = None
+    place: str = ""
+    """File of the line; empty: the script's own."""
 
     @property
     def text(self) -> str:
         """Return the form and the line."""
-        return f"{self.form} (line {self.line})" if self.line else str(self.form)
+        line = f"line {self.line}" if self.line else ""
+        where = ", ".join(filter(None, (self.place, line)))
+        return f"{self.form} ({where})" if where else str(self.form)
 
 
 class Unreadable(ValueError):
     """The text is no Python that this version reads."""
 
 
-@functools.lru_cache(maxsize=8)
-def form_of(source: bytes) -> Found:
-    """Return the form of a script's text, which members of an array share. Raises Unreadable."""
+TOP, MAIN = "", "__main__"
+"""Units of the other statements: those of every import, and those of a script alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A definition at the top of a module, or its other statements."""
+
+    forms: Mapping[Form, int | None]
+    """Forms that its calls show, with the line of the first."""
+    uses: frozenset[str]
+    """Dotted names that it mentions, those of imports as they are called elsewhere."""
+    imports: frozenset[str]
+    """Dotted modules that it imports, or their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What the text of a module shows."""
+
+    units: Mapping[str, Unit]
+    names: Mapping[str, str]
+    """Dotted module or object that each imported name stands for."""
+    stars: tuple[str, ...]
+    """Modules of which it imports all names."""
+
+    def origins(self, name: str) -> Iterator[str]:
+        """Yield what a ``name`` that the module does not define may stand for elsewhere."""
+        if name in self.names:
+            yield self.names[name]
+        else:
+            yield from (f"{star}.{name}" for star in self.stars)
+
+
+@functools.lru_cache(maxsize=128)
+def read_module(source: bytes, package: str = "") -> Module:
+    """Return what a text shows; members of an array share it. Raises Unreadable.
+
+    package: the dotted package of the module, for its relative imports.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Unreadable(type(error).__name__) from None
     nodes = list(ast.walk(tree))
-    names = _names(nodes)
-    calls = [(_dotted(node.func, names), node) for node in nodes if isinstance(node, ast.Call)]
+    names, stars = _names(nodes, package)
     numbered = any(isinstance(n, ast.Constant) and n.value in _GROUP_VARIABLES for n in nodes)
-    found: dict[Form, int | None] = {
-        form: line
-        for name, call in reversed(calls)
-        for form, line in _of_call(name, call, names, numbered=numbered)
-    }
-    for node in nodes:
-        if isinstance(node, ast.ClassDef):
-            bases = [_dotted(base, names) for base in node.bases]
-            if any(_is_hugging_face(base) for base in bases):
-                found.setdefault(Form.TRAINER, node.lineno)
+    parts: dict[str, list[ast.AST]] = {TOP: [], MAIN: []}
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = statement.name
+        else:
+            name = MAIN if _is_main(statement) else TOP
+        parts.setdefault(name, []).extend(ast.walk(statement))
+    known = names.keys() | parts.keys()
+    units = {name: _unit(part, names, stars, known, numbered) for name, part in parts.items()}
     if SESSION in names.values():
-        found[Form.SESSION] = None
-    return next((Found(form, found[form]) for form in _FIRST if form in found), Found(Form.NONE))
+        top = units[TOP]
+        units[TOP] = replace(top, forms={**top.forms, Form.SESSION: None})
+    return Module(units, names, tuple(stars))
 
 
-def _names(nodes: list[ast.AST]) -> dict[str, str]:
-    """Return the dotted module or object that each name stands for."""
+def first(found: Iterable[Found]) -> Found:
+    """Return the form that counts of all that a program shows."""
+    forms = {each.form: each for each in reversed(list(found))}
+    if Form.SESSION not in forms:
+        forms.pop(Form.BATCHES, None)
+    return next((forms[form] for form in _FIRST if form in forms), Found(Form.NONE))
+
+
+def _unit(
+    nodes: list[ast.AST],
+    names: dict[str, str],
+    stars: Sequence[str],
+    known: Set[str],
+    numbered: bool,
+) -> Unit:
+    """``known``: names that the module imports or defines."""
+    forms: dict[Form, int | None] = {}
+    uses: set[str] = set()
+    imports: set[str] = set()
+    for node in nodes:
+        match node:
+            case ast.Call(func):
+                for form, line in _of_call(_dotted(func, names), node, numbered=numbered):
+                    forms.setdefault(form, line)
+            case ast.ClassDef(bases=bases, lineno=line):
+                if any(_is_hugging_face(_dotted(base, names)) for base in bases):
+                    forms.setdefault(Form.TRAINER, line)
+            case ast.Name() | ast.Attribute() if (root := _root(node)) and (stars or root in known):
+                uses.add(_dotted(node, names))
+            case ast.Import(aliases):
+                imports |= {alias.name for alias in aliases}
+            case ast.ImportFrom(names=aliases):
+                imports |= {names.get(a.asname or a.name, "") for a in aliases} | set(stars)
+    return Unit(forms, frozenset(uses), frozenset(imports - {""}))
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    """Return whether a statement runs in a script and not in an imported module."""
+    match statement:
+        case ast.If(test=ast.Compare(left, [ast.Eq()], [right])):
+            ends = [ast.unparse(left), ast.unparse(right).strip("\"'")]
+            return sorted(ends) == [MAIN, "__name__"]
+    return False
+
+
+def _names(nodes: list[ast.AST], package: str) -> tuple[dict[str, str], list[str]]:
+    """Return the dotted module or object that each name stands for, and modules of all names."""
     names: dict[str, str] = {}
+    stars: list[str] = []
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 whole = alias.name if alias.asname else alias.name.partition(".")[0]
                 names[alias.asname or whole] = whole
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: -node.level + 1 or None] if node.level else []
+            origin = ".".join(filter(None, (*parents, node.module)))
             for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                if alias.name == "*":
+                    stars.append(origin)
+                else:
+                    names[alias.asname or alias.name] = f"{origin}.{alias.name}"
     for node in nodes:
         match node:
             case ast.Assign([ast.Name(target)], ast.Call(func)):
                 if _dotted(func, names).endswith("multiprocessing.get_context"):
                     names[target] = _PROCESSES[0]
-    return names
+    return names, stars
+
+
+def _root(node: ast.expr) -> str:
+    """Return the first name of ``a.b.c``; empty for another expression."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _dotted(node: ast.expr, names: dict[str, str]) -> str:
@@ -136,14 +237,12 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str:
     return ".".join([names.get(node.id, node.id), *reversed(parts)])
 
 
-def _of_call(
-    name: str, call: ast.Call, names: dict[str, str], *, numbered: bool
-) -> Iterator[tuple[Form, int]]:
+def _of_call(name: str, call: ast.Call, *, numbered: bool) -> Iterator[tuple[Form, int]]:
     module, _, last = name.rpartition(".")
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if (last in _STARTS and module in _PROCESSES) or name in _LAUNCHES:
         yield Form.OWN, call.lineno
-    elif last == "batches" and SESSION in names.values() and "model" in given:
+    elif last == "batches" and "model" in given:
         yield Form.BATCHES, call.lineno
     elif _is_hugging_face(name):
         yield Form.TRAINER, call.lineno
@@ -151,6 +250,8 @@ def _of_call(
         counts = [given[key] for key in ("devices", "num_nodes") if key in given]
         is_own = any(_constant(value) not in _ALL_DEVICES for value in counts)
         yield Form.OWN_COUNT if is_own else Form.LIGHTNING, call.lineno
+    elif name in _ACCELERATOR:
+        yield Form.GROUP, call.lineno
     elif last == _GROUP and module in ("torch.distributed", "dist", "distributed"):
         own = {"rank", "world_size", "store"} & given.keys() or len(call.args) > 1
         method = _constant(given["init_method"]) if "init_method" in given else "env://"
@@ -159,8 +260,7 @@ def _of_call(
 
 
 def _is_hugging_face(name: str) -> bool:
-    package, _, rest = name.partition(".")
-    return package == "transformers" and rest.rpartition(".")[2] in _HUGGING_FACE
+    return name.partition(".")[0] in _HUGGING_FACE and name.endswith("Trainer")
 
 
 def _constant(node: ast.expr) -> object:

@@ -11,7 +11,7 @@ import pytest
 from reshape_controller.cli.jobs.submit import read_record
 from reshape_controller.core.model import JobSpec
 from reshape_controller.records import parse_record
-from reshape_controller.records.processes import SCRIPT_BYTES_MAX
+from reshape_controller.records.script_modules import MODULES_MAX, SCRIPT_BYTES_MAX
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Processes
 
@@ -23,6 +23,8 @@ for batch in job.batches(loader, model=model, optimizer=optimizer):
 """
 TRAINER = "from transformers import Trainer\nTrainer(model=model).train()\n"
 OWN_TRAINER = "import transformers as t\nclass Mine(t.Trainer):\n    pass\nMine().train()\n"
+TRL = "from trl import DPOTrainer\nDPOTrainer(model=model).train()\n"
+ACCELERATE = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
 LIGHTNING = "import lightning as L\nL.Trainer(max_epochs=2, devices='auto').fit(model)\n"
 LIGHTNING_1 = "import pytorch_lightning as pl\npl.Trainer(devices=-1).fit(model)\n"
 GROUP = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
@@ -57,6 +59,8 @@ def parsed(folder: Path, text: str, **record: Any) -> JobSpec:
         (BATCHES, "its script calls job.batches (line 4)"),
         (TRAINER, "its script has a Trainer of Hugging Face (line 2)"),
         (OWN_TRAINER, "its script has a Trainer of Hugging Face (line 2)"),
+        (TRL, "its script has a Trainer of Hugging Face (line 2)"),
+        (ACCELERATE, "its script joins a process group from the environment (line 2)"),
         (LIGHTNING, "its script has a Trainer of Lightning (line 2)"),
         (LIGHTNING_1, "its script has a Trainer of Lightning (line 2)"),
         (GROUP, "its script joins a process group from the environment (line 2)"),
@@ -93,6 +97,82 @@ def test_another_script_has_one_process_and_the_reason_says_why(
     spec = parsed(tmp_path, text)
     assert spec.processes is Processes.ONE
     assert reason in spec.processes_reason
+
+
+USES = {
+    "from lib.fit import run\nrun()\n": "lib/fit.py, line 4",
+    "from lib import again as r\nr()\n": "lib/fit.py, line 4",
+    "import lib.fit\nlib.fit.run()\n": "lib/fit.py, line 4",
+    "def main():\n    from lib.fit import run\n    run()\nmain()\n": "lib/fit.py, line 4",
+    "from lib.fit import *\nrun()\n": "lib/fit.py, line 4",
+    "from lib.own import Mine\nMine().train()\n": "lib/own.py, line 2",
+    "import lib.top\n": "lib/top.py, line 2",
+}
+UNUSED = (
+    "from lib.fit import Net\nNet()\n",
+    "import lib.fit\n",
+    "from lib.round import about\nabout()\n",
+    "import elsewhere.fit\nelsewhere.fit.run()\n",
+    "from lib.broken import run\nrun()\n",
+    "from lib.ring import turn\nturn()\n",
+    "from . import nothing\nnothing.x()\n(1).real\n",
+)
+LIBRARY = {
+    "__init__.py": "from .fit import run as again\n",
+    "fit.py": "from transformers import Trainer\n\ndef made():\n    return Trainer()\n\n"
+    "def run():\n    made().train()\n\nclass Net: ...\n\n"
+    "if __name__ == '__main__':\n    run()\n",
+    "own.py": OWN_TRAINER.replace("Mine().train()", ""),
+    "top.py": TRAINER,
+    "round.py": "from lib.circle import about\n",
+    "circle.py": "from lib.round import about\n",
+    "ring.py": "from lib.wheel.turn import turn\n",
+    "wheel.py": "from lib.ring.turn import turn\n",
+    "broken.py": "import (",
+}
+
+
+def with_library(folder: Path, text: str, **record: Any) -> JobSpec:
+    (folder / "lib").mkdir(exist_ok=True)
+    for name, content in LIBRARY.items():
+        (folder / "lib" / name).write_text(content)
+    return parsed(folder, text, **record)
+
+
+@pytest.mark.parametrize("text", USES)
+def test_a_trainer_that_the_script_uses_of_a_module_counts(tmp_path: Path, text: str) -> None:
+    for command in ("python train.py", "python pkg/train.py", "python -m pkg.train"):
+        spec = with_library(tmp_path, text, command=command)
+        reason = f"its script has a Trainer of Hugging Face ({USES[text]})"
+        assert (spec.processes, spec.processes_reason) == (Processes.PER_GPU, reason)
+
+
+@pytest.mark.parametrize("text", UNUSED)
+def test_a_trainer_that_the_script_does_not_use_counts_not(tmp_path: Path, text: str) -> None:
+    spec = with_library(tmp_path, text)
+    assert spec.processes is Processes.ONE
+    assert spec.processes_reason == "its script joins no process group"
+
+
+def test_a_module_counts_less_than_the_script_and_more_than_its_session(tmp_path: Path) -> None:
+    loop = "def fit(job):\n    for b in job.batches(data, model=m, optimizer=o): ...\n"
+    (tmp_path / "loop.py").write_text(loop)
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    spec = parsed(tmp_path, SESSION + "from loop import fit\nfit(job)\n")
+    assert spec.processes_reason == "its script calls job.batches (loop.py, line 2)"
+    assert parsed(tmp_path, TRAINER + "import spawns\n").processes is Processes.PER_GPU
+    spec = parsed(tmp_path, "import spawns, loop\nloop.fit(None)\n")
+    assert spec.processes_reason == "its script starts processes itself (spawns.py, line 4)"
+
+
+def test_a_program_of_many_modules_is_read_up_to_a_bound(tmp_path: Path) -> None:
+    for number in range(MODULES_MAX + 1):
+        following = f"import m{number + 1}\n" if number < MODULES_MAX else TRAINER
+        (tmp_path / f"m{number}.py").write_text(following)
+    assert parsed(tmp_path, "import m1\n").processes is Processes.PER_GPU
+    spec = parsed(tmp_path, "import m0\n")
+    assert spec.processes is Processes.ONE
+    assert f"(as far as {MODULES_MAX} of its modules show)" in spec.processes_reason
 
 
 def test_a_launcher_is_left_out_and_its_script_runs_once_for_each_gpu(tmp_path: Path) -> None:

@@ -1,0 +1,157 @@
+"""The form of a program: of its script, and of what the script uses of modules beside it.
+
+Does: where the script itself shows no form, follows the names that it imports from its code folder,
+definition by definition. So a Trainer counts in a function that the script uses, and does not in
+another one of the same module, or in what that module does as a script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from reshape_controller.records.script_forms import (
+    MAIN,
+    TOP,
+    Form,
+    Found,
+    Module,
+    Unit,
+    Unreadable,
+    first,
+    read_module,
+)
+
+SCRIPT_BYTES_MAX = 256 * 1024
+"""A longer text is not read: parsing it would keep the daemon busy."""
+MODULES_MAX = 100
+"""Modules of one program that are read."""
+PARTS_MAX = 16
+"""A longer dotted name is not followed: modules may import a name from each other."""
+
+
+class Unread(ValueError):
+    """A file cannot be read; the message says why."""
+
+
+def form_of(script: Path, package: str, roots: tuple[Path, ...]) -> Found:
+    """Return the form of the program of ``script``. Raises Unread.
+
+    package: that of the script, if it runs as a module. roots: folders of its modules.
+    """
+    own = _read(script, package)
+    found = [Found(form, line) for unit in own.units.values() for form, line in unit.forms.items()]
+    form = first(found)
+    if form.form not in (Form.NONE, Form.SESSION):
+        return form
+    walk = _Walk(own, roots)
+    form = first([*found, *walk.forms()])
+    if form.form is Form.NONE and walk.is_cut:
+        return Found(Form.NONE, place=f"as far as {MODULES_MAX} of its modules show")
+    return form
+
+
+def _read(path: Path, package: str) -> Module:
+    try:
+        with path.open("rb") as file:
+            source = file.read(SCRIPT_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise Unread(f"{path} cannot be read: {error}") from None
+    if len(source) > SCRIPT_BYTES_MAX:
+        raise Unread(f"{path} is longer than {SCRIPT_BYTES_MAX} bytes")
+    try:
+        return read_module(source, package)
+    except Unreadable as error:
+        raise Unread(f"{path} cannot be read as Python: {error}") from None
+
+
+class _Walk:
+    """What a script reaches of the modules below ``roots``."""
+
+    def __init__(self, script: Module, roots: tuple[Path, ...]) -> None:
+        self._roots = roots
+        self._modules: dict[str, tuple[Module, str] | None] = {}
+        """Each module that was looked for, and its file below its root; None: not one of these."""
+        self._left: list[tuple[str, bool]] = []
+        """Dotted names to follow, and whether they are used, or imported alone."""
+        self._seen: set[tuple[str, bool]] = set()
+        self._reached: set[tuple[str, str]] = set()
+        self.is_cut = False
+        """Whether there are more modules than are read."""
+        for unit in script.units.values():
+            self._add(script, unit)
+
+    def forms(self) -> Iterator[Found]:
+        """Yield the forms of all units that the script reaches."""
+        while self._left:
+            if (following := self._left.pop()) not in self._seen:
+                self._seen.add(following)
+                yield from self._follow(*following)
+
+    def _add(self, module: Module, unit: Unit, name: str = "") -> None:
+        """Follow what a unit of a module uses; ``name``: the module's, empty for the script."""
+        self._left += [(imported, False) for imported in unit.imports]
+        for use in unit.uses:
+            if use.partition(".")[0] not in module.units:
+                origins = (use, *(f"{star}.{use}" for star in module.stars))
+                self._left += [(origin, True) for origin in origins]
+            elif name:
+                self._left.append((f"{name}.{use}", True))
+
+    def _follow(self, dotted: str, is_used: bool) -> Iterator[Found]:
+        """Yield the forms of what a name stands for, and of the imports on the way."""
+        parts = dotted.split(".")
+        for count in range(1, len(parts) + 1):
+            name = ".".join(parts[:count])
+            if self._module(name) is not None:
+                yield from self._unit(name, TOP)
+                continue
+            if count > 1 and is_used:
+                yield from self._member(".".join(parts[: count - 1]), parts[count - 1 :])
+            return
+
+    def _member(self, name: str, rest: list[str]) -> Iterator[Found]:
+        """Yield the forms of what ``rest`` names in the module ``name``, which may import it."""
+        known = self._modules[name]
+        assert known is not None
+        module, wanted = known[0], rest[0]
+        if wanted in module.units:
+            yield from self._unit(name, wanted)
+            return
+        for origin in module.origins(wanted):
+            if origin.count(".") + len(rest) <= PARTS_MAX:
+                self._left.append((".".join((origin, *rest[1:])), True))
+
+    def _unit(self, name: str, unit_name: str) -> Iterator[Found]:
+        known = self._modules[name]
+        assert known is not None
+        if (name, unit_name) in self._reached or unit_name == MAIN:
+            return
+        self._reached.add((name, unit_name))
+        module, file = known
+        unit = module.units[unit_name]
+        yield from (Found(form, line, file) for form, line in unit.forms.items())
+        self._add(module, unit, name)
+
+    def _module(self, name: str) -> tuple[Module, str] | None:
+        if name not in self._modules:
+            self._modules[name] = self._found(name)
+        return self._modules[name]
+
+    def _found(self, name: str) -> tuple[Module, str] | None:
+        if sum(known is not None for known in self._modules.values()) >= MODULES_MAX:
+            self.is_cut = True
+            return None
+        place = name.replace(".", "/")
+        for root in self._roots:
+            for file, package in (
+                (f"{place}.py", name.rpartition(".")[0]),
+                (f"{place}/__init__.py", name),
+            ):
+                path = root / file
+                try:
+                    if path.is_file():
+                        return _read(path, package), file
+                except (OSError, ValueError):
+                    continue  # Python, too, reads the text at the start
+        return None
