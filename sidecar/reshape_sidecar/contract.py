@@ -100,6 +100,9 @@ class HookPhase(StrEnum):
     SAVING = "saving"
     SAVED = "saved"
     FINISHED = "finished"
+    NOTICED = "noticed"
+    """No phase: the one report of a program without hook and session (``alone.notice``), whose
+    trajectory says what its record lacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ HOOKED_FRAMEWORKS = ("keras", "tensorflow")
 PYTORCH = "pytorch"
 FOR_PYTORCH, FOR_RANKS = "torch", "ranks"
 """The zygote's argument for PyTorch, and for one process per GPU."""
+ALONE = Path("reshape_sidecar", "alone")
+"""Folder of the library that notices a trainer in a single process (``reshape_sidecar.alone``)."""
 _INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?\Z")
 _WITH_VALUE = ("--check-hash-based-pycs",)
 _DROPPED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_CONFIG")
@@ -211,7 +213,10 @@ def variables(
     else:
         env["CUDA_VISIBLE_DEVICES"] = ""
     if library is not None and not hooked(spec):
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(library), env.get("PYTHONPATH"))))
+        folders = [str(library)]
+        if spec.framework == PYTORCH and spec.processes is Processes.ONE:
+            folders.append(str(library / ALONE))
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (*folders, env.get("PYTHONPATH"))))
     if spec.workers > 1:
         env |= _among_workers(spec, peers, meeting)
     if spec.framework == PYTORCH:

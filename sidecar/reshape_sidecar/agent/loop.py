@@ -148,6 +148,15 @@ class Agent:
         training = state.status().training
         if training is None or report.generation != training.generation:
             return False
+        if report.phase is HookPhase.NOTICED:
+            noticed = replace(
+                state.memory.progress,
+                trajectory=report.progress.trajectory,
+                trajectory_reason=report.progress.trajectory_reason,
+            )
+            state.memory = replace(state.memory, progress=noticed)
+            state.push()
+            return True
         before, state.hook = state.hook, report
         state.names_first_step = True
         if report.phase is HookPhase.SAVED and state.timestamps.saved_at_s is None:

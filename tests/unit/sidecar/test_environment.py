@@ -233,7 +233,9 @@ def test_a_program_without_the_hook_finds_the_session_before_what_it_brings_itse
     place = Path("/run/python")
     made = spec("torchrun", "t.py", framework="pytorch")
     found = variables(made, {"PYTHONPATH": "/code/lib"}, library=place)
-    assert found["PYTHONPATH"] == "/run/python:/code/lib"
+    assert found["PYTHONPATH"] == "/run/python:/run/python/reshape_sidecar/alone:/code/lib"
+    several = spec("python", "t.py", framework="pytorch", processes=Processes.PER_GPU)
+    assert variables(several, library=place)["PYTHONPATH"] == "/run/python"
     plain = spec("python", "t.py", framework="other")
     assert variables(plain, library=place)["PYTHONPATH"] == "/run/python"
     assert variables(plain, {"PYTHONPATH": ""}, library=place)["PYTHONPATH"] == "/run/python"
