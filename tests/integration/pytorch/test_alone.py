@@ -68,7 +68,7 @@ def test_trainers_of_other_libraries_are_noticed_too(tmp_path: Path) -> None:
         "PYTHONPATH": f"{made}:{made / environment.ALONE}",
         contract.ENV_DEVICES: "gpu-0,gpu-1",
     }
-    words = [[PYTHON, "-c", text] for text in (LIGHTNING, ACCELERATE)]
+    words = [[str(PYTHON), "-c", text] for text in (LIGHTNING, ACCELERATE)]
     runs = [
         subprocess.Popen(
             each, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
