@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.core.model import GpuId, HostId, Job, LengthUnit
+from reshape_controller.core.model import GpuId, HostId, Job, JobSpec, LengthUnit
 from reshape_launcher.spec import DeviceMode, LaunchSpec
-from reshape_sidecar.wire import Shortcut
+from reshape_sidecar.contract import ENV_SIZES
+from reshape_sidecar.wire import Processes, Shortcut
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def launch_spec(
         epoch=epoch,
         device_mode=settings.device_mode,
         host_devices=gpus,
-        env=spec.env,
+        env=spec.env + _sizes(spec),
         dataset=spec.dataset,
         framework=spec.framework.value,
         length_epochs=value if unit is LengthUnit.EPOCHS else None,
@@ -79,6 +80,13 @@ def launch_spec(
         uid=spec.uid,
         processes=spec.processes,
     )
+
+
+def _sizes(spec: JobSpec) -> tuple[tuple[str, str], ...]:
+    """Return the variable by which the hook of a PyTorch job knows the job's GPU counts."""
+    if spec.processes is not Processes.PER_GPU:
+        return ()
+    return ((ENV_SIZES, ",".join(map(str, spec.optional_gpus))),)
 
 
 def _both(daemon: Shortcut, record: Shortcut) -> Shortcut:

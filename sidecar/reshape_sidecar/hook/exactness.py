@@ -7,7 +7,7 @@ Does: inspects the strategy, the data pipeline, the layers and the traced step o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.wire import Trajectory
 
 EXACT, STEPS_ONLY, UNKNOWN = Trajectory
+HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Types of half precision, and the distance of 1 to the next number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,21 @@ class Verdict:
         return verdict
 
 
+def rounding_note(types: Iterable[str | None]) -> str | None:
+    """Return what ``exact`` means for a model that computes in ``types``; None in full precision.
+
+    types: names as ``bfloat16``.
+    """
+    found = sorted(HALF_PRECISION.keys() & set(types))
+    each = " and ".join(f"{name}, {HALF_PRECISION[name]:.1%} of a number" for name in found)
+    return f"to the rounding of {each}" if found else None
+
+
 def before_training(model: Any, position: Any, settings: HookSettings) -> Verdict:
     """Return the verdict as far as it is known before the first step."""
-    verdict = Verdict(EXACT, _devices_note(model, settings))
+    types = {layer.compute_dtype for layer in model._flatten_layers()}
+    notes = (_devices_note(model, settings), rounding_note(types))
+    verdict = Verdict(EXACT, "; ".join(filter(None, notes)) or None)
     for reason in (
         *_data_reasons(model, position),
         *layer_reasons(model),

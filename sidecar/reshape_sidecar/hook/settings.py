@@ -48,6 +48,8 @@ class HookSettings:
     target: Target | None = None
     first_gpus: int | None = None
     """GPUs of the job's first start; None: a checkpoint says so, or this is the first."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of GPUs on which the job may be; empty: not known."""
     standby_fd: int | None = None
     """Descriptor on which a successor waits for its release; it has no generation before that."""
 
@@ -97,6 +99,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a time in seconds."
         ) from None
     devices = text(contract.ENV_DEVICES) or ""
+    sizes = text(contract.ENV_SIZES) or ""
     standby_fd = whole(contract.ENV_STANDBY_FD, 3)
     return HookSettings(
         job=text(contract.ENV_JOB) or "",
@@ -128,6 +131,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             whole(contract.ENV_EPOCHS_IN_A_ROW, 1) or 1,
         ),
         first_gpus=whole(contract.ENV_FIRST_GPUS, 1),
+        sizes=tuple(int(size) for size in sizes.split(",") if size.isdecimal()),
         standby_fd=standby_fd,
     )
 

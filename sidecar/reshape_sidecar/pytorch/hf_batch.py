@@ -6,6 +6,7 @@ more samples at once than at the job's first start.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,17 @@ class Batch:
         sizes = range(min(share, self.per_device), 0, -1)
         per_device = next(size for size in sizes if share % size == 0)
         return Batch(per_device, ranks, share // per_device)
+
+    def is_whole_on(self, sizes: tuple[int, ...]) -> bool:
+        """Return whether each of ``sizes`` that can share the samples keeps the micro-batches.
+
+        False if the sizes are not known.
+        """
+        found = []
+        for ranks in sizes:
+            with contextlib.suppress(BatchError):
+                found.append(self.on(ranks).per_device)
+        return bool(found) and set(found) == {self.per_device}
 
 
 def given_batch(args: Any) -> Batch:

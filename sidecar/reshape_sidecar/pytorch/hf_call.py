@@ -79,6 +79,8 @@ class Call:
         self._limit = length
         self._ignores_items = resumed is not None and resumed.position.ignores_items
         self._begun = self._has_trained = False
+        self.is_whole = False
+        """Whether no number of GPUs of the job divides a micro-batch."""
         session.record_weights(lambda: portraits([trainer.model]))
 
     # -- the begin --------------------------------------------------------------------------------
@@ -197,13 +199,15 @@ class Call:
         assert self._resumed is not None
         self._resumed.restore_random(self.trainer.args.process_index)
 
-    def micro_batch(self, step: Callable[[Any], Any], count: Any) -> Any:
-        """Run a micro-batch, whose step has ``count`` items; return its loss."""
+    def micro_batch(self, step: Callable[[Any], Any], count: Any, labels: Any = None) -> Any:
+        """Run a micro-batch with ``labels``, whose step has ``count`` items; return its loss."""
         before = None
         if self._inside_looks:
             self._inside_looks -= 1
             before = self._script.marks()
-        loss, verdict = self._watch.step(self.trainer, step, count)
+        loss, verdict = self._watch.step(
+            self.trainer, step, count, None if self.is_whole else labels
+        )
         if before is not None:
             self._script.changed_inside(before)
         self._ignores_items = self._ignores_items or self._watch.ignores_items

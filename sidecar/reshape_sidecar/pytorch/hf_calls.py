@@ -92,6 +92,7 @@ class Calls:
             resumed.position.check(type(trainer.model).__name__, length(trainer.train_dataset))
         first = self._batch(trainer, resumed)
         call = Call(trainer, session, number, first, resumed, self._write_ended, self._length)
+        call.is_whole = first.is_whole_on(session.settings.sizes)
         session.loop_begins()
         self._running = self._newest = call
         try:

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
+from reshape_sidecar.pytorch import exact_notes
 from reshape_sidecar.pytorch.data import enter_samplers, forks, generator_states, length
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
@@ -23,8 +24,11 @@ OF_LOGS = frozenset(
     {"_metrics", "_stored_metrics", "_logs", "_textual_logs", "_total_train_tokens"}
 )
 """What TRL's trainers sum up for their logs."""
+HALF = {"fp16": "float16", "bf16": "bfloat16"}
 LOOKS = 3
 """Micro-batches of a process that are watched."""
+IGNORED = -100
+"""Label that losses of the library leave out."""
 LOOKED_AT_ALONE = ("to", "__get__", "detach", "dim", "is_floating_point", "clone", "expand")
 """Functions of a tensor that compute nothing with its value."""
 
@@ -44,7 +48,9 @@ def unsupported(trainer: Any) -> str | None:
 
 def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verdict:
     """Return the verdict as far as it is known before the first step."""
-    verdict = Verdict(EXACT)
+    types = exact_notes.weight_types([trainer.model])
+    types |= {HALF.get(str(trainer.accelerator.mixed_precision), "")}
+    verdict = exact_notes.verdict(owns_loss=exact_notes.owns_loss(trainer), types=types)
     if trainer.args.auto_find_batch_size:
         verdict = verdict.worse("auto_find_batch_size changes the batch", UNKNOWN)
     if splits_batches(trainer):
@@ -138,6 +144,8 @@ class MicroBatches:
 
     def __init__(self) -> None:
         self._looks = LOOKS
+        self._widths: set[int] = set()
+        """Labels of a sample, with padding, in the micro-batches so far."""
         self.ignores_items = False
         """Whether Trainer's own loss is not divided by the number of items."""
         self.is_base_loss = False
@@ -148,8 +156,11 @@ class MicroBatches:
         """Whether no micro-batch was watched."""
         return self._looks == LOOKS
 
-    def step(self, trainer: Any, step: Any, count: Any) -> tuple[Any, Verdict]:
-        """Run the micro-batch ``step(count)``; return its loss, and what was seen."""
+    def step(self, trainer: Any, step: Any, count: Any, labels: Any = None) -> tuple[Any, Verdict]:
+        """Run the micro-batch ``step(count)``; return its loss, and what was seen.
+
+        labels: of a micro-batch that another number of GPUs divides; None: it stays whole.
+        """
         if self._looks == 0:
             return step(count), Verdict(EXACT)
         self._looks -= 1
@@ -162,6 +173,12 @@ class MicroBatches:
         after = generator_states()
         if any(after[name] != before[name] for name in before):
             verdict = verdict.worse("a step draws random numbers: others at another GPU count")
+        divides = is_counted and (not watches or ItemCount.is_used)
+        if not divides and trainer.compute_loss_func is None and self._differ(labels):
+            verdict = verdict.worse(
+                "a GPU divides the loss of a micro-batch by its own tokens, and more GPUs than at"
+                " the first start have parts of one: accumulate more micro-batches there"
+            )
         if is_counted and not watches:
             why = "a compiled model does not show whether its loss is divided by num_items_in_batch"
             verdict = verdict.worse(why, UNKNOWN)
@@ -174,6 +191,13 @@ class MicroBatches:
                     " False in the class"
                 )
         return loss, verdict
+
+    def _differ(self, labels: Any) -> bool:
+        """Return whether samples have different numbers of labels, as far as was seen."""
+        if not isinstance(labels, torch.Tensor) or labels.dim() < 2 or labels.is_floating_point():
+            return False
+        self._widths.add(labels.shape[1])
+        return len(self._widths) > 1 or bool((labels == IGNORED).any())
 
 
 def _is_compiled(trainer: Any) -> bool:

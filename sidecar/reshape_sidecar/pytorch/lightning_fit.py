@@ -424,6 +424,7 @@ class Fits:
             return
         if fit.looks == 0:
             fit.looks = -1
+        self._verdict = lightning_verdict.exact(fit.trainer).after(self._verdict)
         for reason, kind in lightning_verdict.reasons(fit.trainer):
             self._add(reason, kind)
         if self._verdict.kind is EXACT and (means := lightning_verdict.epoch_means(fit.trainer)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN
+from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN, Verdict
+from reshape_sidecar.pytorch import exact_notes
 from reshape_sidecar.pytorch.data import enter_samplers
 from reshape_sidecar.pytorch.loop import layer_reasons
 from reshape_sidecar.verdict.reach import Reach
@@ -20,7 +21,14 @@ NEXT_EPOCHS = {
 }
 """Callbacks of Lightning that a restart in the middle of an epoch does not bring back."""
 MEANS = "the logged mean of an epoch in which it stops covers the rest of it only"
+HALF = {"16-mixed": "float16", "bf16-mixed": "bfloat16"}
 SEARCHES = ("LearningRateFinder", "BatchSizeFinder")
+
+
+def exact(trainer: Any) -> Verdict:
+    """Return ``exact`` with its notes: the module computes the loss."""
+    types = exact_notes.weight_types([trainer.lightning_module])
+    return exact_notes.verdict(owns_loss=True, types={*types, HALF.get(str(trainer.precision))})
 
 
 def reasons(trainer: Any) -> Iterator[Reason]:

@@ -23,11 +23,10 @@ import torch
 import torch.distributed as dist
 
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
-from reshape_sidecar.pytorch import accelerated
+from reshape_sidecar.pytorch import accelerated, exact_notes
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
@@ -36,6 +35,7 @@ from reshape_sidecar.pytorch.data import (
     seed_generators,
     seed_of,
 )
+from reshape_sidecar.pytorch.exact_notes import AutocastLook
 from reshape_sidecar.pytorch.weights import portraits, set_trained, trained
 from reshape_sidecar.verdict.loops import REMEDY, enter_loop
 from reshape_sidecar.verdict.reach import Reach
@@ -209,12 +209,13 @@ class Loop(EpochLoop):
         self._loaded = False
         self._gap = 0
         """Batches since the last boundary."""
-        self._verdict = Verdict(EXACT)
+        self._verdict = exact_notes.verdict(owns_loss=True)
         self._looks = VERDICT_STEPS
         self._frame: FrameType | None = None
         self._script = Watch(self._enter, keeps_ranks=False)
         self._saved: dict[str, Any] = {}
         """What the checkpoint holds beside the parts, until it is restored."""
+        self._autocast: AutocastLook | None = None
 
     def batches(
         self, loader: Any, parts: Parts, epochs: int | None, frame: FrameType
@@ -335,11 +336,19 @@ class Loop(EpochLoop):
         if self._looks == 0:
             return None
         self._looks -= 1
+        if self._autocast is None:
+            assert self._parts is not None
+            self._autocast = AutocastLook(self._parts.models)
         return generator_states()
 
     def _judge(self, before: dict[str, Any]) -> None:
         """Judge whether another number of GPUs changes the numbers of this script."""
         assert self._parts is not None
+        assert self._autocast is not None
+        types = exact_notes.weight_types(self._parts.models) | self._autocast.types
+        self._verdict = exact_notes.verdict(owns_loss=True, types=types).after(self._verdict)
+        if self._looks == 0:
+            self._autocast.end()
         for reason in layer_reasons(self._parts.models):
             self._verdict = self._verdict.worse(reason)
         after = generator_states()

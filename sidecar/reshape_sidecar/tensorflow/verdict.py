@@ -19,7 +19,10 @@ DRAWS_BY_DEVICE = ("RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulStan
 
 def before_training(source: Pipeline, parts: Parts, gpus: int) -> Verdict:
     """Return the verdict as far as it is known before the first step."""
-    verdict = Verdict(EXACT, _devices_note(source, gpus))
+    layers = (layer for model in parts.models for layer in _layers(model))
+    types = {getattr(layer, "compute_dtype", None) for layer in layers}
+    notes = (_devices_note(source, gpus), exactness.rounding_note(types))
+    verdict = Verdict(EXACT, "; ".join(filter(None, notes)) or None)
     for reason in _early_reasons(source, parts):
         verdict = verdict.worse(reason)
     return verdict
@@ -58,6 +61,10 @@ def _early_reasons(source: Pipeline, parts: Parts) -> Iterator[str]:
     for model in parts.models:
         if isinstance(model, keras.Model):
             yield from exactness.layer_reasons(model)
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    yield from model._flatten_layers() if isinstance(model, keras.Layer) else ()
 
 
 def _devices_note(source: Pipeline, gpus: int) -> str | None:

@@ -80,6 +80,28 @@ def test_a_reshape_2_1_2_in_mid_epoch_has_the_losses_of_a_straight_run(
     assert not list((reshaped.folder / "out").iterdir()), "nothing of Reshape is in output_dir"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "kind", "said"),
+    [
+        ((), "steps-only", "a GPU divides the loss of a micro-batch by its own tokens"),
+        (("--gradient_accumulation_steps", "2"), "exact", None),
+        (("--pads", "false"), "exact", None),
+        (("--task", "classes", "--bf16"), "exact", "to the rounding of bfloat16, 0.8% of a number"),
+    ],
+)
+def test_the_verdict_names_losses_that_parts_of_a_micro_batch_change(
+    forks: Forks, tmp_path: Path, arguments: tuple[str, ...], kind: str, said: str | None
+) -> None:
+    """Of a job that begins on one GPU and may be on two; the model takes the mean over tokens."""
+    common = ("--max_steps", "3", "--per_device_train_batch_size", "8", "--pads", "true")
+    bed = script(forks, tmp_path / "job", *common, *arguments)
+    bed.variables["RESHAPE_SIZES"] = "1,2"
+    bed.runs(1)
+    assert bed.position("trainer.json")["verdict"][0] == kind
+    reason = bed.position("trainer.json")["verdict"][1]
+    assert reason is None if said is None else said in reason
+
+
 def test_a_restart_at_the_same_size_repeats_dropout_and_a_second_call(
     forks: Forks, tmp_path: Path
 ) -> None:

@@ -10,7 +10,8 @@ from reshape_controller.core.model import GpuId, HostId, JobId
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_launcher.spec import DeviceMode
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Shortcut
+from reshape_sidecar.contract import ENV_SIZES
+from reshape_sidecar.wire import Processes, Shortcut
 from tests.support.world import World
 
 AUTO, OFF = Shortcut.AUTO, Shortcut.OFF
@@ -56,3 +57,16 @@ def test_a_sidecar_of_the_release_before_reads_the_launch_of_a_plain_record() ->
     spec = launch_spec(settings, world.engine.state.jobs[JobId("a")], HostId("h"), (), 1, 60.0)
     written = codec.to_value(spec.sidecar_spec())
     assert not {"standby", "overlap", "processes"} & written.keys()
+
+
+def test_the_processes_of_a_pytorch_job_know_the_sizes_that_it_may_have() -> None:
+    world = World().boot()
+    world.submit("one", 1, 2, env=(("A", "1"),))
+    world.submit("several", 1, 2, env=(("A", "1"),), processes=Processes.PER_GPU)
+    settings = LaunchSettings("http://127.0.0.1:1", Path("/srv"))
+    jobs = world.engine.state.jobs
+    found = {
+        name: launch_spec(settings, jobs[JobId(name)], HostId("h"), (), 1, 60.0).env
+        for name in ("one", "several")
+    }
+    assert found == {"one": (("A", "1"),), "several": (("A", "1"), (ENV_SIZES, "1,2"))}

@@ -33,23 +33,26 @@ class ModelArguments:
     hidden: int = field(default=16)
     samples: int = field(default=96)
     augment: bool = field(default=True)
+    pads: bool = field(default=False, metadata={"help": "sentences of different lengths"})
     calls: int = field(default=1, metadata={"help": "calls of train"})
 
 
 class Sentences(Dataset):  # type: ignore[misc]
     """Random words; in each a word is replaced as the sample is read."""
 
-    def __init__(self, samples: int, *, classes: bool, augments: bool) -> None:
+    def __init__(self, samples: int, *, classes: bool, augments: bool, pads: bool = False) -> None:
         generator = torch.Generator().manual_seed(3)
         self.words = torch.randint(2, WORDS, (samples, LENGTH), generator=generator)
-        self.classes, self.augments = classes, augments
+        self.classes, self.augments, self.pads = classes, augments, pads
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         words = self.words[index].clone()
-        labels = int(words.sum() % 2) if self.classes else words.clone()
+        labels: Any = int(words.sum() % 2) if self.classes else words.clone()
+        if self.pads and not self.classes:
+            labels[3 + index % 8 :] = -100
         if self.augments:
             words[torch.randint(LENGTH, (1,))] = 1
         return {"input_ids": words, "labels": labels}
@@ -91,7 +94,9 @@ def main() -> None:
     trainer = Trainer(
         model=model,
         args=training_args,
-        train_dataset=Sentences(model_args.samples, classes=classes, augments=model_args.augment),
+        train_dataset=Sentences(
+            model_args.samples, classes=classes, augments=model_args.augment, pads=model_args.pads
+        ),
         eval_dataset=Sentences(40, classes=classes, augments=False),
         callbacks=[Losses()],
     )

@@ -119,3 +119,11 @@ bodies: dict[str, Callable[[], object]] = {
 }
 for name, body in bodies.items():
     print(f"draws {name}: {verdict(body)}")
+
+
+def autocast() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.ones(1, 1))
+
+
+print(f"in half precision: {verdict(autocast)}")

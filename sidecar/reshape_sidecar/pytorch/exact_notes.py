@@ -1,0 +1,73 @@
+"""What ``exact`` promises beside its word: for which losses, and to which rounding.
+
+Another number of GPUs divides the samples of a step otherwise. A loss that is a mean over samples
+does not change by that. A loss that couples samples does, and a loss that the library does not
+compute may be one. Rounding is that of the type in which the model computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from reshape_sidecar.hook.exactness import EXACT, Verdict, rounding_note
+
+OF_MEANS = "for losses that are means over samples"
+OWN_PACKAGES = ("transformers", "trl", "peft", "sentence_transformers")
+"""Packages whose Trainers and models compute losses that are known."""
+
+
+def verdict(*, owns_loss: bool, types: Iterable[str | None] = ()) -> Verdict:
+    """Return ``exact`` with its notes.
+
+    owns_loss: whether the loss is the script's own. types: those that the model computes in.
+    """
+    notes = (OF_MEANS if owns_loss else None, rounding_note(types))
+    return Verdict(EXACT, "; ".join(filter(None, notes)) or None)
+
+
+def weight_types(models: Iterable[Any]) -> set[str]:
+    """Return the names of the types of the models' weights."""
+    return {
+        str(parameter.dtype).removeprefix("torch.")
+        for model in models
+        for parameter in model.parameters()
+    }
+
+
+def owns_loss(trainer: Any) -> bool:
+    """Return whether a ``transformers.Trainer`` or its model computes a loss of the script's."""
+    model = trainer.model
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    owners = (type(trainer).compute_loss.__module__, type(model).__module__)
+    known = all(owner.partition(".")[0] in OWN_PACKAGES for owner in owners)
+    return not known or trainer.compute_loss_func is not None
+
+
+class AutocastLook:
+    """Notes in which types a loop's models compute, by a hook in the middle of each."""
+
+    def __init__(self, models: Iterable[Any]) -> None:
+        self.types: set[str] = set()
+        """Names of the types of autocast."""
+        leaves = [
+            inner
+            for model in models
+            if not any(hasattr(part, "_orig_mod") for part in model.modules())  # no recompilation
+            for inner in model.modules()
+            if not list(inner.children())
+        ]
+        self._hooks = [leaf.register_forward_pre_hook(self._look) for leaf in leaves]
+
+    def end(self) -> None:
+        """Look no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _look(self, module: Any, inputs: Any) -> None:
+        given = next((value for value in inputs if isinstance(value, torch.Tensor)), None)
+        if given is not None and torch.is_autocast_enabled(given.device.type):
+            self.types.add(str(torch.get_autocast_dtype(given.device.type)).removeprefix("torch."))
