@@ -18,9 +18,9 @@ from typing import Any
 from reshape_profiles.hook_reports import listening
 from reshape_profiles.training_run import (
     SOCKET,
-    TRAIN,
     RunFailed,
     Script,
+    remedy,
     started,
     tail,
     terminated,
@@ -92,7 +92,8 @@ def run(
     steps = tuple((line["step"], line["logs"]) for line in lines if "step" in line)
     if not steps:
         raise RunFailed(
-            f"the script recorded no step (exit code {exit_code}).{tail(folder / 'log')}", TRAIN
+            f"the script recorded no step (exit code {exit_code}).{tail(folder / 'log')}",
+            remedy(script, reports),
         )
     verdict, reason = _verdict(reports)
     return Recorded(

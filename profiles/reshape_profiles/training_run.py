@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
@@ -23,7 +23,7 @@ from typing import IO
 from reshape_profiles.hook_reports import listening
 from reshape_sidecar.agent import environment, library, worker_address
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
-from reshape_sidecar.contract import ENV_GENERATION, HookReport
+from reshape_sidecar.contract import ENV_GENERATION, HookPhase, HookReport
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.wire import Processes
@@ -38,6 +38,10 @@ LOG_TAIL_BYTES = 2000
 
 BY_ITSELF = "run the script by itself and correct its error"
 TRAIN = "train with Keras's `fit`, or use the session API and give the framework"
+PER_GPU = "write `processes: per-gpu` in the record"
+TRAIN_PYTORCH = (
+    f"{PER_GPU} if a Trainer or a process group trains, or use the session's job.batches"
+)
 
 
 class RunFailed(Exception):
@@ -165,6 +169,12 @@ def _spec(script: Script, folder: Path, code: Path) -> AttemptSpec:
     )
 
 
+def python_of(script: Script) -> str | None:
+    """Return the interpreter that runs the script; None if its command shows none."""
+    words = environment.command(_spec(replace(script, processes=Processes.ONE), Path(), Path()))
+    return words[0] if Path(words[0]).name.startswith("python") else None
+
+
 def _environment(spec: AttemptSpec, devices: Sequence[str], folder: Path) -> dict[str, str]:
     marker = Marker(spec.job, spec.attempt, str(folder / SOCKET))
     env = environment.variables(
@@ -178,6 +188,14 @@ def _environment(spec: AttemptSpec, devices: Sequence[str], folder: Path) -> dic
         library=library.install(folder),
     )
     return {**env, **marker.environment(), ENV_GENERATION: "1"}
+
+
+def remedy(script: Script, reports: Sequence[HookReport]) -> str:
+    """Return the remedy for a script that reports no step."""
+    if any(report.phase is HookPhase.NOTICED for report in reports):
+        return PER_GPU  # a trainer trains in a single process
+    is_pytorch = script.framework == environment.PYTORCH
+    return TRAIN_PYTORCH if is_pytorch and script.processes is Processes.ONE else TRAIN
 
 
 def _watched(
@@ -198,7 +216,8 @@ def _watched(
     running = [r for r in list(reports) if r.progress.seconds_per_step is not None]
     if not running:
         raise RunFailed(
-            f"the script reported no iteration (exit code {process.poll()}).{tail(log)}", TRAIN
+            f"the script reported no iteration (exit code {process.poll()}).{tail(log)}",
+            remedy(script, reports),
         )
     ended = process.poll()
     if ended:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reshape_profiles import loader, verification
-from reshape_profiles.comparison import Kind, differences
+from reshape_profiles.comparison import Kind, Tolerance, differences
 from reshape_profiles.recorded_run import Recorded
 from reshape_profiles.schema import Profile, Verification
-from reshape_profiles.training_run import RunFailed, Script
+from reshape_profiles.training_run import RunFailed, Script, python_of, remedy
 from reshape_profiles.verification import Verified
+from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.wire import Trajectory
 
 LOOP = """
@@ -109,6 +112,70 @@ def test_other_numbers_of_devices_are_compared_with_a_tolerance(tmp_path: Path) 
     assert found.verification.verdict == Trajectory.EXACT
     assert "equal within" in found.verification.reason
     assert found.verification.sizes == (1, 2, 1)
+
+
+UNLIKE = "(state['w'] - random.random()) * (1 + 0.2 * job.devices)"
+"""A step that is another one on two devices than on one."""
+
+
+def test_a_loss_that_couples_the_samples_of_a_device_is_steps_only(tmp_path: Path) -> None:
+    found = verified(tmp_path, LOOP.replace('(state["w"] - random.random())', UNLIKE), (1, 2, 1))
+    assert found.verification.verdict == Trajectory.STEPS_ONLY
+    assert "another number of GPUs changes the losses by " in found.verification.reason
+    assert found.differences == ()
+
+
+def test_what_a_stop_changes_does_not_hide_behind_another_number_of_devices(
+    tmp_path: Path,
+) -> None:
+    right, wrong, kind, subject = FAULTS["a moving average is not restored"]
+    text = LOOP.replace('(state["w"] - random.random())', UNLIKE).replace(right, wrong)
+    found = verified(tmp_path, text, (2, 1, 2))
+    assert found.verification.verdict == Trajectory.STEPS_ONLY
+    assert (found.differences[0].kind, found.stops) == (kind, (10, 20))
+    assert found.verification.reason.startswith(f"on 2 of the GPUs alone, {subject} is ")
+
+
+@pytest.mark.parametrize(
+    ("expected", "verdict", "said"),
+    [
+        (None, Trajectory.STEPS_ONLY, "another number of GPUs changes the weights by 0.004"),
+        ("to the rounding of bfloat16, 0.8% of a number", Trajectory.EXACT, "bfloat16 (0.8%)"),
+        ("to the rounding of float16, 0.1% of a number", Trajectory.STEPS_ONLY, "by 0.004"),
+    ],
+)
+def test_half_precision_is_equal_to_its_own_rounding(
+    expected: str | None, verdict: Trajectory, said: str
+) -> None:
+    found = verification._equal(Tolerance({"weight w": [(3, 0.004)]}), expected)
+    assert found.verdict is verdict
+    assert said in found.reason
+
+
+def test_the_versions_are_those_of_the_scripts_python(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho Python 9.9.9, torch 9.0\n")
+    other.chmod(0o755)
+    made = replace(script(tmp_path, LOOP), command=(str(other), "train.py"))
+    assert verification.versions(python_of(made)) == "Python 9.9.9, torch 9.0"
+    own = replace(made, command=(sys.executable, "train.py"))
+    assert verification.versions(python_of(own)) == verification.versions()
+    venv = tmp_path / "venv" / "python"
+    venv.parent.mkdir()
+    venv.symlink_to(sys.executable)
+    assert f"Python {platform.python_version()}" in verification.versions(str(venv))
+
+
+def test_a_trainer_that_is_alone_in_its_process_gets_the_remedy_of_the_record(
+    tmp_path: Path,
+) -> None:
+    made = replace(script(tmp_path, "print('trained')"), framework="pytorch")
+    noticed = HookReport(1, HookPhase.NOTICED)
+    assert remedy(made, [noticed]) == "write `processes: per-gpu` in the record"
+    assert remedy(made, []).startswith("write `processes: per-gpu` in the record if a Trainer")
+    with pytest.raises(RunFailed, match="recorded no step") as failed:
+        verification.verify(made, ("sim-0",), (1, 1, 1), 30, "2026-11-25")
+    assert failed.value.remedy == remedy(made, [])
 
 
 def test_the_code_folder_is_left_as_it_was(tmp_path: Path) -> None:
