@@ -408,7 +408,9 @@ class Session:
             self._reporter.add_step_time((now_s - self._began_s) / steps)
         if self._first or self._reporter.due(now_s):
             late = self._pacer.late_steps if self._pacer is not None else 0
-            self._reporter.update(step=self.step, epoch=self.epoch, late_steps=late)
+            self._reporter.update(
+                step=self.step, epoch=self.epoch, total_steps=self.total_steps, late_steps=late
+            )
             self._reporter.report_logs({"loss": loss, "accuracy": accuracy})
         self._first = False
 

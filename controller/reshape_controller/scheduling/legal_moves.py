@@ -73,7 +73,7 @@ def with_unusable_hosts(plan: Plan, job: Job | None, hosts: tuple[HostView, ...]
     if not others:
         return plan
     subject = f"{len(others)} hosts are" if len(others) > 1 else f"{others[0]} is"
-    return replace(plan, text=f"{plan.text}; {subject} excluded: {because}")
+    return replace(plan, text=_and(plan.text, f"{subject} excluded: {because}"))
 
 
 def with_fixed_jobs(plan: Plan, running: Iterable[JobView]) -> Plan:
@@ -90,7 +90,7 @@ def with_fixed_jobs(plan: Plan, running: Iterable[JobView]) -> Plan:
         if len(fixed) > FIXED_SHOWN_MAX
         else []
     )
-    return replace(plan, text="; ".join((plan.text, *fixed[:FIXED_SHOWN_MAX], *more)))
+    return replace(plan, text=_and(plan.text, *fixed[:FIXED_SHOWN_MAX], *more))
 
 
 def with_gangs_left(plan: Plan, running: Iterable[JobView], policy: str) -> Plan:
@@ -99,7 +99,12 @@ def with_gangs_left(plan: Plan, running: Iterable[JobView], policy: str) -> Plan
     if plan.about is None or not gangs:
         return plan
     named = f"{gangs[0].spec.name} on {' and '.join(gangs[0].all_hosts)}"
-    return replace(plan, text=f"{plan.text}; {named} keeps its GPUs: {policy} reshapes no gang")
+    return replace(plan, text=_and(plan.text, f"{named} keeps its GPUs: {policy} reshapes no gang"))
+
+
+def _and(text: str, *more: str) -> str:
+    """Return the text of a plan, which may end as a sentence, with ``more`` clauses."""
+    return "; ".join((text.removesuffix("."), *more))
 
 
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:

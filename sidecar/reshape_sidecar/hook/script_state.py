@@ -85,7 +85,8 @@ class ScriptState:
         if changed:
             yield (
                 f"callbacks change objects of the script ({_listing(changed)}), which begin again "
-                "at each start: make them attributes of a callback",
+                "at each start: keep numbers, texts or NumPy arrays in attributes of a callback, or"
+                " make the object a part of the model",
                 Trajectory.UNKNOWN,
             )
         files = [

@@ -32,6 +32,7 @@ from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
 """Variable in which ``seed_everything`` leaves its seed."""
+READ_BY_STEP = "_DataLoaderIterDataFetcher"
 METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
 State = dict[str, Any]
 
@@ -81,6 +82,8 @@ class Fit:
         self.has_evaluated = False
         """Whether an evaluation has ended since the last boundary."""
         self.looks = VERDICT_STEPS
+        self.before: dict[str, Any] | None = None
+        """States of the generators before a batch that is looked at, as soon as it is read."""
         self.trained: dict[str, bool] | None = None
         """Which weights the process before trained; None: as at the begin."""
         self.weights: TrainedWeights | None = None
@@ -256,21 +259,33 @@ class Fits:
             set_epoch(loader, loop.epoch_progress.current.processed)
         iter(loop._data_fetcher)  # the one of `configure_optimizers` knew nothing of the position
 
-    def batch_begins(self) -> dict[str, Any] | None:
-        """Restore the random numbers before the first batch; return their states to look at."""
+    def batch_begins(self) -> None:
+        """Restore the random numbers before the first batch."""
         fit = self.fit
         assert fit is not None
         if fit.resumes:
             fit.resumes_no_more()
             self._restore_script(fit)
             self._restore_numbers(fit)
-        return generator_states() if fit.looks else None
+        fit.before = generator_states() if fit.looks > 0 else None
 
-    def batch_made(self, before: dict[str, Any] | None) -> None:
+    def batch_read(self, fetcher: Any) -> None:
+        """Look from now on at the random numbers: those of the data are no part of a step.
+
+        A step that reads its batches itself may have drawn before.
+        """
+        fit = self.fit
+        if fit is None or fit.before is None or type(fetcher).__name__ == READ_BY_STEP:
+            return
+        if fit.trainer.fit_loop._data_fetcher is fetcher:
+            fit.before = generator_states()
+
+    def batch_made(self) -> None:
         """Look whether the batch has drawn random numbers."""
         fit = self.fit
         assert fit is not None
         fit.loaders.read_began()
+        before, fit.before = fit.before, None
         if before is None:
             return
         fit.looks -= 1

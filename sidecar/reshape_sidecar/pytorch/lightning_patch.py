@@ -181,9 +181,18 @@ def _patch_data(loop_module: Any, fetcher_class: Any, fits: Fits) -> None:
 
         return begin
 
+    def make_next(original: Any) -> Any:
+        def read(fetcher: Any) -> Any:
+            batch = original(fetcher)
+            fits.batch_read(fetcher)
+            return batch
+
+        return read
+
     _wrap(loop_module, "_process_dataloader", make_process)
     _wrap(loop_module, "_request_dataloader", make_request)
     _wrap(fetcher_class, "__iter__", make_iter)
+    _wrap(fetcher_class, "__next__", make_next)
 
 
 def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fits: Fits) -> None:
@@ -208,9 +217,9 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
             if not trains(loop):
                 original(loop, fetcher)
                 return
-            states = fits.batch_begins()
+            fits.batch_begins()
             original(loop, fetcher)
-            fits.batch_made(states)
+            fits.batch_made()
 
         return advance
 

@@ -225,6 +225,8 @@ def test_gpus_that_cannot_share_the_batch_or_one_device_are_refused_by_name(
         ("handles", 1, "unknown", "the script handles SIGTERM itself"),
         ("manual", 1, "unknown", "manual optimization: gradients between two batches"),
         ("spawn", 1, "exact", None),
+        ("cycles", 2, "exact", "for losses that are means over samples"),
+        ("dropout", 2, "steps-only", "a step draws random numbers"),
     ],
 )
 def test_the_verdict_names_what_another_number_of_gpus_changes(

@@ -51,6 +51,16 @@ def job(**fields: object) -> JobView:
     return JobView(**given)  # type: ignore[arg-type]
 
 
+def test_a_length_that_only_the_program_knows_is_named_as_such() -> None:
+    for fields, said in (
+        ({"length": "12 epochs", "total_steps": 90}, "12 epochs"),
+        ({"total_steps": 90}, "90 steps, as the program says"),
+        ({}, "unknown"),
+    ):
+        shown = lines(job_tables.describe(job(**fields), (), NOW_S))
+        assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("length")] == [said]
+
+
 def test_a_job_is_one_row_whatever_it_has_to_say() -> None:
     crash = "training ended with exit code 1\n" + "Traceback\n" * 20 + "SystemError: no such layer"
     jobs = (job(), job(state="failed", reason=crash))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reshape_controller.core import events as ev
@@ -142,10 +144,12 @@ def test_requests_of_people_act_on_any_verdict() -> None:
 def test_the_explanation_names_the_job_and_the_reason() -> None:
     found = world(ReshapeIf.EXACT, "unknown", "the list L")
     plan = Plan((), "waits", "b waits", B)
-    text = legal_moves.with_fixed_jobs(plan, found.engine.snapshot().running).text
-    assert text == (
-        "b waits; a is not reshaped: its trajectory is unknown (the list L), "
-        "and reshape_if is exact"
-    )
+    for said in ("b waits", "b waits."):
+        told = replace(plan, text=said)
+        text = legal_moves.with_fixed_jobs(told, found.engine.snapshot().running).text
+        assert text == (
+            "b waits; a is not reshaped: its trajectory is unknown (the list L), "
+            "and reshape_if is exact"
+        )
     judge(found, "exact")
     assert legal_moves.with_fixed_jobs(plan, found.engine.snapshot().running) == plan

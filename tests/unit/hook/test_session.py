@@ -64,6 +64,17 @@ def test_a_loop_saves_when_asked_and_goes_on_where_it_was(script: Path, tmp_path
     assert (again.code, again.lines("STEP")) == (0, [])
 
 
+def test_a_length_that_the_program_learns_later_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / "later.py"
+    late = "while job.step < 20:\n    job.total_steps = 20\n    time.sleep(0.06)"
+    script.write_text(
+        LOOP.replace("total_steps=20", "").replace("while job.step < job.total_steps:", late)
+    )
+    run = Job(tmp_path / "job", script).run()
+    totals = [report.progress.total_steps for report in run.reports]
+    assert (totals[0], totals[-1]) == (None, 20), run.err
+
+
 @pytest.mark.parametrize(
     ("attempt", "hashed_generation", "resumed_at"), [(1, "1", 7), (1, None, 0), (2, "1", 0)]
 )

@@ -200,7 +200,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("processes", _processes(job)),
         ("code", job.code or ""),
         ("checkpoints", job.checkpoints or ""),
-        ("length", job.length or "unknown"),
+        ("length", job.length or _told_length(job)),
         ("GPUs", f"{gpus_text(job)}{here}{struck}"),
         ("which", ", ".join(job.gpus)),
         ("next", _next(job)),
@@ -239,6 +239,11 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("notifies", ", ".join(job.notify)),
         ("logs", job.log_folder or ""),
     ]
+
+
+def _told_length(job: JobView) -> str:
+    """Return the length of a job whose record gives none."""
+    return f"{job.total_steps} steps, as the program says" if job.total_steps else "unknown"
 
 
 def _processes(job: JobView) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities import CombinedLoader
 from lightning_fit import Classifier, Points
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.utils.data import DataLoader, IterableDataset
@@ -62,6 +63,13 @@ class Manual(Classifier):
         optimizer.zero_grad()
         self.manual_backward(super().training_step(batch, number))
         optimizer.step()
+
+
+class Pair(Classifier):
+    """Trains on a batch of the longer of two loaders."""
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        return super().training_step(batch["one"], number)
 
 
 class BatchNorm(Classifier):
@@ -149,6 +157,9 @@ CASES: dict[str, Callable[[], object]] = {
     "dropout": lambda: trainer().fit(model(dropout=0.5), loader()),
     "iterable": lambda: trainer(limit_train_batches=4).fit(
         model(), DataLoader(Endless(), batch_size=8)
+    ),
+    "cycles": lambda: trainer().fit(
+        model(Pair), CombinedLoader({"one": loader(), "other": loader(16)}, "max_size_cycle")
     ),
     "rest": lambda: trainer().fit(model(), loader(samples=63)),
 }
