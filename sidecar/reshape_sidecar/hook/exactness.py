@@ -44,6 +44,12 @@ class Verdict:
             return Verdict(kind, known)
         return Verdict(kind, f"{known}; {reason}")
 
+    def noting(self, note: str | None) -> Verdict:
+        """Return the verdict with one more ``note`` if it is ``exact``."""
+        if note is None or self.kind is not EXACT or note in (self.reason or "").split("; "):
+            return self
+        return Verdict(EXACT, "; ".join(filter(None, (self.reason, note))))
+
     def after(self, before: Verdict) -> Verdict:
         """Return this verdict with the reasons of ``before``, that of the process before."""
         verdict = self

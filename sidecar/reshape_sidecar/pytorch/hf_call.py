@@ -19,7 +19,7 @@ import torch
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, UNKNOWN, Verdict
-from reshape_sidecar.pytorch import hf_state, hf_verdict
+from reshape_sidecar.pytorch import hf_state, hf_verdict, run_folders
 from reshape_sidecar.pytorch.data import forks, length, random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
@@ -142,6 +142,10 @@ class Call:
         if self._resumed is not None and self._resumed.position.verdict is not None:
             word, reason = self._resumed.position.verdict
             self._set_verdict(Verdict(Trajectory.of(word), reason))
+        if self._resumed is not None:
+            before, now = self._resumed.position.folders, run_folders.of_hugging_face(self.trainer)
+            says = self.trainer.args.process_index == 0
+            self._set_verdict(self._verdict.noting(run_folders.moved(before, now, says=says)))
 
     def restore_trained(self) -> None:
         """Restore which weights are trained: the optimizer is made, the model not wrapped."""
@@ -344,6 +348,7 @@ class Call:
             step=self._step,
             verdict=(verdict.kind.value, verdict.reason),
             ignores_items=self._ignores_items,
+            folders=run_folders.of_hugging_face(trainer),
         )
         samplers = None
         if (batches := self._batches) is not None:

@@ -76,6 +76,8 @@ class Position:
     verdict: tuple[str, str | None] | None = None
     ignores_items: bool = False
     """Whether the model's loss is not divided by the number of items of a step."""
+    folders: dict[str, str] = field(default_factory=dict)
+    """Into which the trainer writes (``run_folders``)."""
 
     def check(self, model: str, samples: int | None) -> None:
         """Raise CheckpointError if a call with these cannot go on from here."""

@@ -20,7 +20,7 @@ from reshape_sidecar import claims
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.loop_session import Write
-from reshape_sidecar.pytorch import lightning_state, lightning_verdict
+from reshape_sidecar.pytorch import lightning_state, lightning_verdict, run_folders
 from reshape_sidecar.pytorch.data import generator_states, random_states, seed_of
 from reshape_sidecar.pytorch.lightning_data import Loaders
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
@@ -118,6 +118,9 @@ class Fits:
         self._saved: Position | None = None
         self._seed = 0
         self._verdict = Verdict(EXACT)
+        self._folders: dict[str, str] = {}
+        self._note: str | None = None
+        """On the folders of the running fit, beside the verdict."""
         self._ends: dict[int, State] = {}
         """Ends of fits that no checkpoint holds yet."""
         self.count = 0
@@ -130,6 +133,10 @@ class Fits:
         session = self._session or self._open()
         fit = Fit(trainer, self.count, self._loaders(trainer))
         saved, folder = self._saved, session.checkpoint
+        self._folders = run_folders.of_lightning(trainer)
+        if saved is not None and fit.number == saved.fits:
+            says = self._rank == 0
+            self._note = run_folders.moved(saved.folders, self._folders, says=says)
         if saved is not None and folder is not None and fit.number <= saved.fits:
             fit.is_over = fit.number < saved.fits
             if fit.is_over or saved.running:
@@ -404,7 +411,13 @@ class Fits:
     def _write_running(self, fit: Fit, batches: int) -> Write:
         state = self._dump(fit)
         position = Position(
-            self._version, self.count, True, self._reported(), tuple(fit.loaders.facts), batches
+            self._version,
+            self.count,
+            True,
+            self._reported(),
+            tuple(fit.loaders.facts),
+            batches,
+            self._folders,
         )
 
         def write(folder: Path) -> None:
@@ -439,7 +452,8 @@ class Fits:
             return
         if fit.looks == 0:
             fit.looks = -1
-        self._verdict = lightning_verdict.exact(fit.trainer).after(self._verdict)
+        exact = lightning_verdict.exact(fit.trainer).noting(self._note)
+        self._verdict = exact.after(self._verdict)
         for reason, kind in lightning_verdict.reasons(fit.trainer):
             self._add(reason, kind)
         if self._verdict.kind is EXACT and (means := lightning_verdict.epoch_means(fit.trainer)):

@@ -45,6 +45,8 @@ class Position:
     """Of each training loader of the running fit: samples, and the batch of all processes."""
     batches: int = 0
     """Batches done in the epoch."""
+    folders: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Into which the trainer writes (``run_folders``)."""
 
     def write(self, folder: Path) -> None:
         """Write this into ``folder``. Raises OSError."""

@@ -137,6 +137,20 @@ def test_twelve_stops_at_random_times_lose_no_step_and_none_hangs(
     assert len(saved(found)) >= 12 - len(early), "only a start is too early to save"
 
 
+def test_a_run_folder_that_is_named_by_the_clock_is_noted(forks: Forks, tmp_path: Path) -> None:
+    common = ("--max_steps", "4", "--per_device_train_batch_size", "8", "--by_clock")
+    for clock in ("true", "false"):
+        bed = script(forks, tmp_path / clock, *common, clock)
+        bed.runs(1, stop_after=2)
+        bed.runs(1)
+        kind, note = bed.position("trainer.json")["verdict"]
+        assert kind == "exact"
+        assert ("each start has another output_dir" in (note or "")) is (clock == "true")
+        assert bed.printed.count("before the restart: name it without the clock") == (
+            note is not None
+        )
+
+
 def test_what_does_not_fit_is_refused_with_the_difference(forks: Forks, tmp_path: Path) -> None:
     arguments = ("--max_steps", "4", "--per_device_train_batch_size", "8")
     folder = tmp_path / "refused"

@@ -239,6 +239,19 @@ def test_the_verdict_names_what_another_number_of_gpus_changes(
     assert reason is None or reason in text
 
 
+def test_a_run_folder_that_is_named_by_the_clock_is_noted(server: Forks, tmp_path: Path) -> None:
+    done = corner(server, tmp_path / "by_clock", "by_clock")
+    assert done.runs(1, "batch 0 1 ") == EXIT_SAVED, done.text()
+    assert done.runs(1) == 0, done.text()
+    assert "before the restart: name it without the clock" in done.text()
+    kind, note = position(done)["verdict"]
+    assert kind == "exact"
+    assert note.endswith(
+        "each start has another default_root_dir, so logs and saves are in several"
+        " folders: name it without the clock"
+    )
+
+
 def test_all_processes_end_at_the_target_accuracy_that_the_first_one_judges(
     server: Forks, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 hf_train.py --output_dir out --num_train_epochs 3
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,7 @@ class ModelArguments:
     samples: int = field(default=96)
     augment: bool = field(default=True)
     pads: bool = field(default=False, metadata={"help": "sentences of different lengths"})
+    by_clock: bool = field(default=False, metadata={"help": "a folder for each start"})
     calls: int = field(default=1, metadata={"help": "calls of train"})
 
 
@@ -79,6 +81,8 @@ def main() -> None:
     parser = HfArgumentParser((ModelArguments, TrainingArguments))
     model_args, training_args = parser.parse_args_into_dataclasses()
     set_seed(training_args.seed)
+    if model_args.by_clock:
+        training_args.output_dir += f"/{time.time_ns()}"
     config = BertConfig(
         vocab_size=WORDS,
         hidden_size=model_args.hidden,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities import CombinedLoader
 from lightning_fit import Classifier, Points
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -161,6 +163,7 @@ CASES: dict[str, Callable[[], object]] = {
     "cycles": lambda: trainer().fit(
         model(Pair), CombinedLoader({"one": loader(), "other": loader(16)}, "max_size_cycle")
     ),
+    "by_clock": lambda: fit(default_root_dir=f"run-{time.time_ns()}", logger=CSVLogger("logs")),
     "rest": lambda: trainer().fit(model(), loader(samples=63)),
 }
 
