@@ -37,6 +37,8 @@ STATE_STYLES = {
     "rejected": "red",
     "halted": "magenta",
 }
+SIDECAR = "SideCar"
+"""The phase of a start that a program without reports has alone: it says nothing by itself."""
 UNSAVED = "unsaved_wait"
 """The deadline of a program that cannot save and is to stop."""
 BAR_CELLS = 8
@@ -149,7 +151,7 @@ def describe(
     parts.append(_facts(job, now_s, measured))
     if job.error and job.state != "completed":
         parts += [Text(), Text("last error", "bold"), Text(_indented(job.error))]
-    if any(value is not None for value in _phases(job).values()):
+    if any(value is not None for name, value in _phases(job).items() if name != SIDECAR):
         parts += [Text(), Text("last start or reshape", "bold"), _phase_line(job)]
     if job.gpu_use:
         parts += [Text(), Text("GPU memory (NVML)", "bold")]
@@ -384,7 +386,7 @@ def _phases(job: JobView) -> dict[str, float | None]:
     return {
         "save": times.save_s,
         "stop": times.stop_s,
-        "SideCar": times.sidecar_s,
+        SIDECAR: times.sidecar_s,
         "import": times.import_s,
         "build": times.build_s,
         "restore": times.restore_s,
