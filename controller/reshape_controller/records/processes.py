@@ -91,5 +91,6 @@ def _read(command: tuple[str, ...], code: str | None) -> Found:
             raise Unread(f"{path} cannot be read: {error}") from None
         package = "" if module is None else ".".join(Path(name).parts[:-1])
         beside = Path(code) if module is not None else path.parent
-        return form_of(path, package, tuple(dict.fromkeys((beside, Path(code)))))
+        roots = (beside, Path(code), Path(code, "src"))
+        return form_of(path, package, tuple(dict.fromkeys(roots)))
     raise Unread(f"{names[0]} is not on this machine, or this user may not read it")

@@ -154,4 +154,5 @@ class _Walk:
                         return _read(path, package), file
                 except (OSError, ValueError):
                     continue  # Python, too, reads the text at the start
-        return None
+        is_folder = any((root / place).is_dir() for root in self._roots)
+        return (read_module(b""), place) if is_folder else None

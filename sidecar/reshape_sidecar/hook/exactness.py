@@ -23,6 +23,9 @@ from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.wire import Trajectory
 
 EXACT, STEPS_ONLY, UNKNOWN = Trajectory
+OF_MEANS = "for losses that are means over samples"
+"""Note on ``exact`` where the script computes the loss: another one may couple the samples of a
+device."""
 HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Types of half precision, and the distance of 1 to the next number."""
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from reshape_sidecar.hook.exactness import EXACT, Verdict, rounding_note
+from reshape_sidecar.hook.exactness import EXACT, OF_MEANS, Verdict, rounding_note
 
-OF_MEANS = "for losses that are means over samples"
 OWN_PACKAGES = ("transformers", "trl", "peft", "sentence_transformers")
 """Packages whose Trainers and models compute losses that are known."""
 

@@ -21,7 +21,8 @@ def before_training(source: Pipeline, parts: Parts, gpus: int) -> Verdict:
     """Return the verdict as far as it is known before the first step."""
     layers = (layer for model in parts.models for layer in _layers(model))
     types = {getattr(layer, "compute_dtype", None) for layer in layers}
-    notes = (_devices_note(source, gpus), exactness.rounding_note(types))
+    of_means = None if source.strategy is None else exactness.OF_MEANS
+    notes = (of_means, _devices_note(source, gpus), exactness.rounding_note(types))
     verdict = Verdict(EXACT, "; ".join(filter(None, notes)) or None)
     for reason in _early_reasons(source, parts):
         verdict = verdict.worse(reason)

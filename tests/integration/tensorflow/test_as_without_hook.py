@@ -98,6 +98,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, s
     [
         ("plain", "exact", None),
         ("pipeline", "exact", None),
+        ("half_precision", "exact", "to the rounding of float16, 0.1% of a number"),
         ("no_strategy", "exact", "no distribution strategy: it uses 1 of 2"),
         ("own_devices", "exact", "chooses its devices itself: it uses 1 of 2"),
         ("batch_normalization", "steps-only", "BatchNormalization"),

@@ -115,7 +115,7 @@ def test_a_reshape_2_1_2_has_the_losses_of_a_straight_run(tmp_path: Path) -> Non
     ended = whole(job)
     wanted = [(n, pytest.approx(loss, rel=MOST)) for n, loss in losses(straight.lines("STEP"))]
     assert losses([*lines, *ended.lines("STEP")]) == wanted
-    assert verdict(ended) == ("exact", "")
+    assert verdict(ended) == ("exact", "for losses that are means over samples")
 
 
 def test_the_verdict_names_what_is_not_exact(tmp_path: Path) -> None:

@@ -154,6 +154,23 @@ def test_a_trainer_that_the_script_does_not_use_counts_not(tmp_path: Path, text:
     assert spec.processes_reason == "its script joins no process group"
 
 
+def test_relative_imports_and_a_source_folder_are_followed(tmp_path: Path) -> None:
+    for folder in ("pkg/inner", "src/lib2"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "fit.py").write_text(LIBRARY["fit.py"])
+    (tmp_path / "pkg" / "inner" / "deep.py").write_text("from ..fit import run as go\n")
+    (tmp_path / "src" / "lib2" / "fit.py").write_text(LIBRARY["fit.py"])
+    for text, file in (
+        ("from .fit import run\nrun()\n", "pkg/fit.py"),
+        ("from .inner.deep import go\ngo()\n", "pkg/fit.py"),
+        ("from .inner import deep\ndeep.go()\n", "pkg/fit.py"),
+        ("from lib2 import fit\nfit.run()\n", "lib2/fit.py"),
+    ):
+        spec = parsed(tmp_path, text, command="python -m pkg.train")
+        assert spec.processes_reason == f"its script has a Trainer of Hugging Face ({file}, line 4)"
+
+
 def test_a_module_counts_less_than_the_script_and_more_than_its_session(tmp_path: Path) -> None:
     loop = "def fit(job):\n    for b in job.batches(data, model=m, optimizer=o): ...\n"
     (tmp_path / "loop.py").write_text(loop)

@@ -174,6 +174,7 @@ arrays = {"x": x, "y": y, "batch_size": 8}
 CASES = {
     "plain": Case([], arrays),
     "pipeline": Case([], batched(pipeline)),
+    "half_precision": Case([lambda: keras.layers.Dense(8, dtype="mixed_float16")], arrays),
     "no_strategy": Case([], arrays, None),
     "own_devices": Case([], arrays, one_device),
     "batch_normalization": Case([keras.layers.BatchNormalization], arrays),
