@@ -101,6 +101,8 @@ class Unit:
     """Dotted names that it mentions, those of imports as they are called elsewhere."""
     imports: frozenset[str]
     """Dotted modules that it imports, or their names."""
+    calls: tuple[tuple[str, ast.Call | ast.ClassDef], ...]
+    """What it calls or derives from of other modules, which may stand for something else there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Module:
     """Dotted module or object that each imported name stands for."""
     stars: tuple[str, ...]
     """Modules of which it imports all names."""
+    is_numbered: bool
+    """Whether it reads the number of a process from the environment."""
 
     def origins(self, name: str) -> Iterator[str]:
         """Yield what a ``name`` that the module does not define may stand for elsewhere."""
@@ -146,7 +150,7 @@ def read_module(source: bytes, package: str = "") -> Module:
     if SESSION in names.values():
         top = units[TOP]
         units[TOP] = replace(top, forms={**top.forms, Form.SESSION: None})
-    return Module(units, names, tuple(stars))
+    return Module(units, names, tuple(stars), numbered)
 
 
 def first(found: Iterable[Found]) -> Found:
@@ -168,21 +172,35 @@ def _unit(
     forms: dict[Form, int | None] = {}
     uses: set[str] = set()
     imports: set[str] = set()
+    calls: list[tuple[str, ast.Call | ast.ClassDef]] = []
     for node in nodes:
         match node:
             case ast.Call(func):
-                for form, line in _of_call(_dotted(func, names), node, numbered=numbered):
-                    forms.setdefault(form, line)
-            case ast.ClassDef(bases=bases, lineno=line):
-                if any(_is_hugging_face(_dotted(base, names)) for base in bases):
-                    forms.setdefault(Form.TRAINER, line)
+                calls.append((_dotted(func, names), node))
+            case ast.ClassDef(bases=bases):
+                calls += [(_dotted(base, names), node) for base in bases]
             case ast.Name() | ast.Attribute() if (root := _root(node)) and (stars or root in known):
                 uses.add(_dotted(node, names))
             case ast.Import(aliases):
                 imports |= {alias.name for alias in aliases}
             case ast.ImportFrom(names=aliases):
                 imports |= {names.get(a.asname or a.name, "") for a in aliases} | set(stars)
-    return Unit(forms, frozenset(uses), frozenset(imports - {""}))
+    for name, node in calls:
+        for form, line in forms_of(name, node, is_numbered=numbered):
+            forms.setdefault(form, line)
+    roots = {root.partition(".")[0] for root in names.values()}
+    others = tuple(each for each in calls if stars or each[0].partition(".")[0] in roots)
+    return Unit(forms, frozenset(uses), frozenset(imports - {""}), others)
+
+
+def forms_of(
+    name: str, node: ast.Call | ast.ClassDef, *, is_numbered: bool
+) -> Iterator[tuple[Form, int]]:
+    """Yield the forms that a call of ``name``, or a class that derives from it, shows."""
+    if isinstance(node, ast.Call):
+        yield from _of_call(name, node, numbered=is_numbered)
+    elif _is_hugging_face(name):
+        yield Form.TRAINER, node.lineno
 
 
 def _is_main(statement: ast.stmt) -> bool:

@@ -7,6 +7,7 @@ another one of the same module, or in what that module does as a script.
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from reshape_controller.records.script_forms import (
     Unit,
     Unreadable,
     first,
+    forms_of,
     read_module,
 )
 
@@ -65,11 +67,16 @@ def _read(path: Path, package: str) -> Module:
         raise Unread(f"{path} cannot be read as Python: {error}") from None
 
 
+def _with_stars(module: Module, use: str) -> list[str]:
+    """Return a name of another module, and what it is if a module with all its names has it."""
+    return [use, *(f"{star}.{use}" for star in module.stars)]
+
+
 class _Walk:
     """What a script reaches of the modules below ``roots``."""
 
     def __init__(self, script: Module, roots: tuple[Path, ...]) -> None:
-        self._roots = roots
+        self._script, self._roots = script, roots
         self._modules: dict[str, tuple[Module, str] | None] = {}
         """Each module that was looked for, and its file below its root; None: not one of these."""
         self._left: list[tuple[str, bool]] = []
@@ -78,25 +85,55 @@ class _Walk:
         self._reached: set[tuple[str, str]] = set()
         self.is_cut = False
         """Whether there are more modules than are read."""
-        for unit in script.units.values():
-            self._add(script, unit)
 
     def forms(self) -> Iterator[Found]:
         """Yield the forms of all units that the script reaches."""
+        for unit in self._script.units.values():
+            yield from self._reach(self._script, unit)
         while self._left:
             if (following := self._left.pop()) not in self._seen:
                 self._seen.add(following)
                 yield from self._follow(*following)
 
-    def _add(self, module: Module, unit: Unit, name: str = "") -> None:
-        """Follow what a unit of a module uses; ``name``: the module's, empty for the script."""
+    def _reach(self, module: Module, unit: Unit, name: str = "", file: str = "") -> Iterator[Found]:
+        """Yield the forms of a unit of a module, and follow what it uses.
+
+        name, file: the module's; empty for the script.
+        """
+        yield from (Found(form, line, file) for form, line in unit.forms.items())
+        for called, node in unit.calls:
+            for origin in self._outside(module, called):
+                for form, line in forms_of(origin, node, is_numbered=module.is_numbered):
+                    yield Found(form, line, file)
         self._left += [(imported, False) for imported in unit.imports]
         for use in unit.uses:
             if use.partition(".")[0] not in module.units:
-                origins = (use, *(f"{star}.{use}" for star in module.stars))
-                self._left += [(origin, True) for origin in origins]
+                self._left += [(origin, True) for origin in _with_stars(module, use)]
             elif name:
                 self._left.append((f"{name}.{use}", True))
+
+    def _outside(self, module: Module, called: str) -> Iterator[str]:
+        """Yield what a name that modules pass on stands for outside of them."""
+        left, seen = _with_stars(module, called), set()
+        while left:
+            dotted = left.pop()
+            parts = dotted.split(".")
+            inside = 0
+            while inside < len(parts) and self._module(".".join(parts[: inside + 1])):
+                inside += 1
+            if not inside:
+                yield dotted
+            elif inside < len(parts) <= PARTS_MAX and dotted not in seen:
+                seen.add(dotted)
+                left += self._passed_on(".".join(parts[:inside]), parts[inside:])
+
+    def _passed_on(self, name: str, rest: list[str]) -> list[str]:
+        """Return what ``rest`` of the module ``name`` may stand for if that does not define it."""
+        known = self._modules[name]
+        assert known is not None
+        if rest[0] in known[0].units:
+            return []
+        return [".".join((origin, *rest[1:])) for origin in known[0].origins(rest[0])]
 
     def _follow(self, dotted: str, is_used: bool) -> Iterator[Found]:
         """Yield the forms of what a name stands for, and of the imports on the way."""
@@ -117,10 +154,8 @@ class _Walk:
         module, wanted = known[0], rest[0]
         if wanted in module.units:
             yield from self._unit(name, wanted)
-            return
-        for origin in module.origins(wanted):
-            if origin.count(".") + len(rest) <= PARTS_MAX:
-                self._left.append((".".join((origin, *rest[1:])), True))
+        passed_on = self._passed_on(name, rest)
+        self._left += [(each, True) for each in passed_on if each.count(".") < PARTS_MAX]
 
     def _unit(self, name: str, unit_name: str) -> Iterator[Found]:
         known = self._modules[name]
@@ -129,9 +164,7 @@ class _Walk:
             return
         self._reached.add((name, unit_name))
         module, file = known
-        unit = module.units[unit_name]
-        yield from (Found(form, line, file) for form, line in unit.forms.items())
-        self._add(module, unit, name)
+        yield from self._reach(module, module.units[unit_name], name, file)
 
     def _module(self, name: str) -> tuple[Module, str] | None:
         if name not in self._modules:
@@ -154,5 +187,5 @@ class _Walk:
                         return _read(path, package), file
                 except (OSError, ValueError):
                     continue  # Python, too, reads the text at the start
-        is_folder = any((root / place).is_dir() for root in self._roots)
+        is_folder = any(os.path.isdir(root / place) for root in self._roots)
         return (read_module(b""), place) if is_folder else None

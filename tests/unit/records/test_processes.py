@@ -107,6 +107,9 @@ USES = {
     "from lib.fit import *\nrun()\n": "lib/fit.py, line 4",
     "from lib.own import Mine\nMine().train()\n": "lib/own.py, line 2",
     "import lib.top\n": "lib/top.py, line 2",
+    "from lib.common import *\nTrainer().train()\n": "line 2",
+    "from lib.common import Trainer\nclass Mine(Trainer): ...\n": "line 2",
+    "from lib.derived import *\nMine().train()\n": "lib/derived.py, line 2",
 }
 UNUSED = (
     "from lib.fit import Net\nNet()\n",
@@ -126,6 +129,8 @@ LIBRARY = {
     "top.py": TRAINER,
     "round.py": "from lib.circle import about\n",
     "circle.py": "from lib.round import about\n",
+    "common.py": "import os\nfrom transformers import Trainer, TrainingArguments\n",
+    "derived.py": "from lib.common import *\nclass Mine(Trainer): ...\n",
     "ring.py": "from lib.wheel.turn import turn\n",
     "wheel.py": "from lib.ring.turn import turn\n",
     "broken.py": "import (",
