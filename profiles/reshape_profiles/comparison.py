@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from reshape_profiles.recorded_run import Recorded
+from reshape_sidecar.wire import Trajectory
 
 DEVIATION_FLOOR = 1e-5
 """Relative difference of a loss or metric by rounding that is always allowed between other numbers
@@ -220,7 +221,8 @@ def _cause_of_step(stopped: Recorded, step: int) -> str:
     before = [stop for stop in stopped.stops if stop < step]
     if not before:
         return "no stop came before it: training itself does not repeat; set its seeds"
-    reason = f" ({stopped.reason})" if stopped.reason else ""
+    is_exact = stopped.verdict == Trajectory.EXACT  # beside that word it is a note
+    reason = f" ({stopped.reason})" if stopped.reason and not is_exact else ""
     if step == before[-1] + 1:
         return (
             f"it is the first step after the stop at step {before[-1]}: the data, its random "

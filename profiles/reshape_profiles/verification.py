@@ -218,8 +218,8 @@ def _equal(tolerance: Tolerance, expected: str | None) -> Judgement:
     ):
         if off > floor:
             reason = (
-                f"another number of GPUs changes the {what} by {off:.1g}, also without a stop;"
-                " a stop on the same GPUs changes nothing"
+                f"another number of GPUs changes the {what} by {off:.1g}, also without a stop, as"
+                " a loss over the samples of one GPU does; a stop on the same GPUs changes nothing"
             )
             return Judgement(Trajectory.STEPS_ONLY, reason)
     within = f"equal within {tolerance.worst():.1g}"
