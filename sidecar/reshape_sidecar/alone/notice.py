@@ -20,7 +20,7 @@ from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.wire import Progress, Trajectory
 
-REMEDY = "write `processes: per-gpu`"
+REMEDY = "write processes: per-gpu"
 _said = False
 
 

@@ -44,7 +44,7 @@ trainer.fit(Net(), torch.utils.data.DataLoader(torch.ones(8, 2)))
 print("trained")
 """
 ACCELERATE = "from accelerate import Accelerator\nAccelerator(cpu=True)\nprint('trained')\n"
-LESS = "trains on 1 of 2 GPUs and is not saved: write `processes: per-gpu`"
+LESS = "trains on 1 of 2 GPUs and is not saved: write processes: per-gpu"
 
 
 def test_its_agent_reports_what_the_record_lacks(

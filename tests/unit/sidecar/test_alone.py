@@ -45,8 +45,8 @@ HUGGING_FACE = (
 )
 LIGHTNING = "from lightning.pytorch.trainer.trainer import Trainer\nprint(Trainer({}).fit())"
 ACCELERATE = "from accelerate.accelerator import Accelerator\nAccelerator({})\nprint('trained')"
-LESS = "trains on 1 of 2 GPUs and is not saved: write `processes: per-gpu`"
-UNSAVED = "is not saved in a single process: write `processes: per-gpu`"
+LESS = "trains on 1 of 2 GPUs and is not saved: write processes: per-gpu"
+UNSAVED = "is not saved in a single process: write processes: per-gpu"
 
 
 def reports(folder: Path, script: str, gpus: int, **variables: str) -> list[contract.HookReport]:
