@@ -456,8 +456,9 @@ class Fits:
         self._verdict = exact.after(self._verdict)
         for reason, kind in lightning_verdict.reasons(fit.trainer):
             self._add(reason, kind)
-        if self._verdict.kind is EXACT and (means := lightning_verdict.epoch_means(fit.trainer)):
-            self._verdict = Verdict(EXACT, f"{lightning_verdict.MEANS}: {', '.join(sorted(means))}")
+        if means := lightning_verdict.epoch_means(fit.trainer):
+            note = f"{lightning_verdict.MEANS} ({', '.join(sorted(means))})"
+            self._verdict = self._verdict.noting(note)
         for reason in fit.loaders.reasons:
             self._add(reason, STEPS_ONLY)
         self._session.set_verdict(self._verdict)

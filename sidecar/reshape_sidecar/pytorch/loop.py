@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
