@@ -70,7 +70,7 @@ def trainer(width: int) -> Any:
 
 
 def watch_of(made: Any) -> Watch:
-    watch = Watch(lambda reach: hf_verdict.enter(made, [], reach))
+    watch = Watch(lambda reach: hf_verdict.enter(made, reach))
     watch.begin()
     return watch
 

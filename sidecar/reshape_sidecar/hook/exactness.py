@@ -53,6 +53,13 @@ class Verdict:
             return self
         return Verdict(EXACT, "; ".join(filter(None, (self.reason, note))))
 
+    def again(self, known: Verdict) -> Verdict:
+        """Return this verdict, found anew, with the reasons or notes of ``known``."""
+        verdict = self.after(known)
+        for note in (known.reason or "").split("; ") if known.kind is EXACT else ():
+            verdict = verdict.noting(note or None)
+        return verdict
+
     def after(self, before: Verdict) -> Verdict:
         """Return this verdict with the reasons of ``before``, that of the process before."""
         verdict = self

@@ -22,13 +22,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data._utils import worker
 from torch.utils.data.distributed import DistributedSampler
 
-from reshape_sidecar.hook.script_code import attributes
 from reshape_sidecar.pytorch import accelerated
 from reshape_sidecar.pytorch.accelerated import PreparedLoader
-from reshape_sidecar.verdict import forms
 from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.watch import Watch
 
 States = dict[str, Any]
+OF_BATCHES = ("batch_size", "sampler", "batch_sampler")
+"""Attributes of batch samplers that Reshape sets itself, or that are samplers."""
 WORKER_FIELDS = ("id", "num_workers", "seed")
 
 
@@ -103,20 +104,45 @@ def samplers_below(batch_sampler: Any) -> list[Any]:
     for name in ("sampler", "batch_sampler", "sampler"):
         if (inner := getattr(found[-1], name, None)) is not None:
             found.append(inner)
-    return found
+    wrapped = getattr(getattr(found[-1], "dataset", None), "_sampler", None)
+    return found if wrapped is None else [*found, wrapped]  # Lightning's, for several processes
 
 
-def generators_of(samplers: list[Any]) -> list[Any]:
-    """Return the generators that samplers hold, which draw an epoch's order."""
-    values = (value for one in samplers for value in attributes(one).values())
-    return [value for value in values if forms.is_generator(value)]
+class SamplerStates:
+    """What the samplers of a loader hold, when they drew an epoch's order and after that."""
 
+    def __init__(self, batch_sampler: Any) -> None:
+        self._samplers = samplers_below(batch_sampler)
+        self._watch = Watch(self._enter)
+        self._drawn_with: list[Any] = []
+        self._resumed: States | None = None
 
-def enter_samplers(samplers: list[Any], reach: Reach) -> None:
-    """Look at what samplers hold, but for what a checkpoint holds as it drew the epoch's order."""
-    for one in samplers:
-        drawing = [name for name, value in attributes(one).items() if forms.is_generator(value)]
-        reach.root(type(one).__name__, one, ("epoch", *drawing))
+    def _enter(self, reach: Reach) -> None:
+        for one in self._samplers:
+            reach.root(type(one).__name__, one, ("dataset", "data_source", *OF_BATCHES))
+
+    def draws(self) -> None:
+        """Note what they hold before they draw an order; bring back what they held at a stop."""
+        self._watch.begin()
+        if self._resumed is not None:
+            self._watch.restore(self._resumed["drawn_with"])
+        self._watch.look(deep=True)
+        self._drawn_with = self._watch.capture()
+
+    def has_drawn(self) -> None:
+        """Bring back what they held at a stop, after the order of its epoch is drawn again."""
+        if self._resumed is not None:
+            self._watch.restore(self._resumed["now"])
+        self._resumed = None
+
+    def saved(self) -> States:
+        """Return what a checkpoint holds of them."""
+        self._watch.look(deep=True)
+        return {"drawn_with": self._drawn_with, "now": self._watch.capture()}
+
+    def resume(self, saved: States, *, in_epoch: bool) -> None:
+        """Let them draw the next order as they drew it, or as they would have after the stop."""
+        self._resumed = saved if in_epoch else {**saved, "drawn_with": saved["now"]}
 
 
 class Samples(Dataset):  # type: ignore[misc]
@@ -177,9 +203,7 @@ class Share:
         _check(loader)
         self.rank, self.ranks, self._seed = rank, ranks, seed
         self._order = Order()
-        self._resumed_with: list[Any] = []
-        self.drawn_with: list[Any] = []
-        """States of the samplers' generators when they drew the order of this epoch."""
+        self.samplers = SamplerStates(loader.batch_sampler)
         workers = loader.num_workers
         options = {
             name: getattr(loader, name)
@@ -195,14 +219,6 @@ class Share:
             worker_init_fn=WorkerStart(loader.worker_init_fn) if workers else None,
             **(options if workers else {}),
         )
-
-    def samplers(self) -> list[Any]:
-        """Return the script's batch sampler and the samplers below it."""
-        return samplers_below(self._source.batch_sampler)
-
-    def resume_with(self, states: list[Any]) -> None:
-        """Draw the next order with these states of the samplers' generators."""
-        self._resumed_with = states
 
     @property
     def samples(self) -> int:
@@ -247,12 +263,10 @@ class Share:
                 owner.set_epoch(epoch)
             if accelerated.is_of_library(owner, "SeedableRandomSampler"):
                 owner.initial_seed = seed
-        generators = generators_of(self.samplers())
-        for generator, state in zip(generators, self._resumed_with, strict=False):
-            forms.put(generator, state)
-        self._resumed_with = []
-        self.drawn_with = [forms.copied(generator) for generator in generators]
-        return [list(batch) for batch in itertools.islice(batch_sampler, self.batches)]
+        self.samplers.draws()
+        drawn = [list(batch) for batch in itertools.islice(batch_sampler, self.batches)]
+        self.samplers.has_drawn()
+        return drawn
 
 
 def _check(loader: Any) -> None:

@@ -165,8 +165,7 @@ class Call:
             self._resumed.restore_script(self.trainer, self._script, rank, self._now.ranks)
 
     def _enter(self, reach: Reach) -> None:
-        samplers = [] if self._batches is None else self._batches.samplers()
-        hf_verdict.enter(self.trainer, samplers, reach)
+        hf_verdict.enter(self.trainer, reach)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -195,7 +194,7 @@ class Call:
                 resumed.restore_samplers(self._batches, in_epoch=self._step > 0)
             resumed.restore_random(rank, of_epoch=self._step > 0)
         else:
-            self._look()
+            self._look(new_epoch=True)
         self._random_of_epoch = random_states()
 
     def restore_random(self) -> None:
@@ -317,13 +316,15 @@ class Call:
             session.leave()
         return is_saved
 
-    def _look(self, *, deep: bool = False) -> None:
+    def _look(self, *, deep: bool = False, new_epoch: bool = False) -> None:
         """Look what the script's own state has become; all ranks do so after the same step."""
-        self._script.look(deep=deep)
+        self._script.look(deep=deep, new_epoch=new_epoch)
         if self._now.ranks > 1:
             self._script.compare(gathered(self._script.digests()))
-        for reason, kind in self._script.reasons(hf_verdict.REMEDY):
-            self._set_verdict(Verdict(EXACT).worse(reason, kind))
+        judged = self._script.judge(self._verdict, hf_verdict.REMEDY)
+        if judged != self._verdict:
+            self._verdict = judged
+            self._session.set_verdict(judged)
         if (why := self._weights.reason(self._now.ranks)) is not None:
             self._set_verdict(Verdict(EXACT).worse(why, UNKNOWN))
 
@@ -350,9 +351,8 @@ class Call:
             ignores_items=self._ignores_items,
             folders=run_folders.of_hugging_face(trainer),
         )
-        samplers = None
-        if (batches := self._batches) is not None:
-            samplers = {"drawn_with": batches.drawn_with, "now": batches.generators()}
+        batches = self._batches
+        samplers = None if batches is None else batches.samplers.saved()
         hf_state.write(folder, trainer, position, ranks, self._script.capture(), samplers)
         self._write_ended(folder, self._number)
 

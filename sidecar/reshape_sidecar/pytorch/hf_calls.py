@@ -170,7 +170,7 @@ class Calls:
         trainer.state = type(trainer.state)(**ended["state"])
         trainer.state.is_local_process_zero = trainer.is_local_process_zero()
         trainer.state.is_world_process_zero = trainer.is_world_process_zero()
-        script = Watch(lambda reach: hf_verdict.enter(trainer, [], reach), trainer.args.device)
+        script = Watch(lambda reach: hf_verdict.enter(trainer, reach), trainer.args.device)
         script.restore(ended.get("script", []))
         states, rank = ended["random"], trainer.args.process_index
         if states:

@@ -8,6 +8,7 @@ itself the generators are as before afterwards.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,14 +16,12 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from reshape_sidecar.pytorch.data import (
-    generators_of,
+    SamplerStates,
     random_states,
-    samplers_below,
     seed_generators,
     seed_of,
     set_random_states,
 )
-from reshape_sidecar.verdict import forms
 
 Restore = Callable[[], None]
 
@@ -49,8 +48,7 @@ class EpochBatches:
         self._batches, self._drawn_by, self._seed = batches, sampler, seed
         self.epoch = 0
         self.marks_samples = True
-        self.drawn_with: list[Any] = []
-        """States of the samplers' own generators when the order of this epoch was drawn."""
+        self.samplers = SamplerStates(batches)
 
     def set_epoch(self, epoch: int) -> None:
         """Yield the batches of ``epoch`` from now on."""
@@ -60,25 +58,15 @@ class EpochBatches:
         epoch = self.epoch
         if hasattr(self._drawn_by, "set_epoch"):
             self._drawn_by.set_epoch(epoch)
-        self.drawn_with = self.generators()
-        for batch in self._batches:
+        self.samplers.draws()
+        batches = iter(self._batches)
+        first = next(batches, None)  # draws the order
+        self.samplers.has_drawn()
+        for batch in () if first is None else itertools.chain((first,), batches):
             yield [self._marked(index, epoch) for index in batch]
 
     def __len__(self) -> int:
         return len(self._batches)
-
-    def samplers(self) -> list[Any]:
-        """Return the script's batch sampler and the samplers below it."""
-        return samplers_below(self._batches)
-
-    def generators(self) -> list[Any]:
-        """Return the states of the samplers' own generators."""
-        return [forms.copied(one) for one in generators_of(self.samplers())]
-
-    def set_generators(self, states: list[Any]) -> None:
-        """Set the samplers' own generators to what ``generators`` returned."""
-        for generator, state in zip(generators_of(self.samplers()), states, strict=False):
-            forms.put(generator, state)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)

@@ -162,8 +162,9 @@ class Saved:
                 setattr(callback, name, value)
         set_trained(trainer.model, sums.get("trained", {}))
         states = self.of_ranks()
-        script.restore(sums.get("script", []))
-        script.restore(list(states[rank].script) if len(states) == ranks else [])
+        same_gpus = len(states) == ranks
+        script.restore(sums.get("script", []), same_gpus=same_gpus)
+        script.restore(list(states[rank].script) if same_gpus else [])
 
     def restore_trained(self, trainer: Any) -> None:
         """Set which weights are trained, and give the optimizer the groups that it got meanwhile.
@@ -179,11 +180,11 @@ class Saved:
             trainer.optimizer.add_param_group({"params": parameters, **options})
 
     def restore_samplers(self, batches: EpochBatches, *, in_epoch: bool) -> None:
-        """Set the samplers' own generators as they drew the order, or as they are after it."""
+        """Let the samplers draw the order as they drew it, and go on as they were after it."""
         sums = _sums(self.folder)
         known = sums.get("samplers")
         if known is not None:
-            batches.set_generators(known["drawn_with" if in_epoch else "now"])
+            batches.samplers.resume(known, in_epoch=in_epoch)
 
     def restore_random(self, rank: int, *, of_epoch: bool = False) -> None:
         """Set the random state of ``rank``; a rank that was not there gets that of rank 0."""

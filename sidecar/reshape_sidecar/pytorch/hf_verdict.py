@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
-from reshape_sidecar.pytorch.data import enter_samplers, forks, generator_states, length
+from reshape_sidecar.pytorch.data import forks, generator_states, length
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.verdict.reach import Reach
@@ -97,28 +97,28 @@ def model_reasons(model: Any) -> Iterator[str]:
             yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
 
 
-def enter(trainer: Any, samplers: list[Any], reach: Reach) -> None:
+def enter(trainer: Any, reach: Reach) -> None:
     """Give a look what a script can keep state in, beside the model."""
     optimizer, schedule = trainer.optimizer, trainer.lr_scheduler
+    own = getattr(optimizer, "optimizer", optimizer)
     reach.holds(trainer.model)
-    reach.know(trainer.model_wrapped, trainer.accelerator, trainer.state, trainer.control)
-    reach.know(optimizer, getattr(optimizer, "optimizer", None))
+    reach.root("state", trainer.state)
+    reach.optimizer(own)
+    reach.know(trainer.model_wrapped, trainer.accelerator, trainer.control, optimizer)
     reach.know(schedule, getattr(schedule, "scheduler", None), trainer.args)
+    for name in ("train_dataset", "data_collator"):
+        reach.data(name, trainer, name)
     reach.root(type(trainer).__name__, trainer, OF_LOGS)
     for callback in trainer.callback_handler.callbacks:
         kind = type(callback)
         of_library = kind.__module__.startswith("transformers.")
         if not of_library or hasattr(kind, "from_state"):
             reach.root(kind.__name__, callback, of_library=of_library)
-    for name in ("train_dataset", "data_collator", "compute_loss_func"):
-        value = getattr(trainer, name, None)
-        reach.take(name, "trainer", trainer, name, value)
-    enter_samplers(samplers, reach)
+    reach.functions_of(type(trainer).__name__, trainer)
     reach.model("model", trainer.model)
     if (config := getattr(trainer.model, "config", None)) is not None:
         reach.scalars("model.config", config)
     reach.scalars("args", trainer.args)
-    reach.trained_beside(optimizer)
     reach.script()
 
 

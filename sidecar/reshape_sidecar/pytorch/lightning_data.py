@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 from torch.utils.data._utils import fetch
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.pytorch.data import (
     LoaderError,
+    SamplerStates,
     States,
     forks,
-    generators_of,
     length,
     random_states,
-    samplers_below,
     seed_generators,
     seed_of,
     set_random_states,
 )
-from reshape_sidecar.verdict import forms
 
 
 class Sample(int):
@@ -72,6 +69,7 @@ class Batches:
         self.skip = 0
         self.order: States | None = None
         """Generators with which the process before drew the order of this epoch."""
+        self.samplers = SamplerStates(inner)
         self.drawn_with: States = {}
         """Generators with which this process drew the order of this epoch."""
         self._epoch, self._marks = epoch, marks
@@ -89,9 +87,11 @@ class Batches:
         before = random_states()
         if self.order is not None:
             self._set(self.order)
-        self.drawn_with = {**random_states(), "owners": self._owners()}
+        self.drawn_with = random_states()
+        self.samplers.draws()
         batches = iter(self.inner)
         first = next(batches, None)  # draws the order
+        self.samplers.has_drawn()
         if self.order is not None:
             set_random_states(before)
         for number, batch in enumerate(_chain(first, batches)):
@@ -105,24 +105,13 @@ class Batches:
         sample.epoch = epoch
         return sample
 
-    def _owners(self) -> list[Any]:
-        """Return the states of the samplers' own generators."""
-        return [forms.copied(generator) for generator in self._generators()]
-
-    def samplers(self) -> list[Any]:
-        """Return the script's batch sampler and the samplers below it."""
-        return samplers_below(self.inner)
-
-    def _generators(self) -> list[Any]:
-        return generators_of(self.samplers())
-
     def _set(self, states: States) -> None:
         set_random_states(states)
-        for generator, state in zip(self._generators(), states["owners"], strict=False):
-            if isinstance(state, torch.Tensor):  # of a checkpoint before version 0.2
-                generator.set_state(state)
-            else:
-                forms.put(generator, state)
+        owners = (self.inner, getattr(self.inner, "sampler", None))
+        generators = [getattr(owner, "generator", None) for owner in owners]
+        known = states.get("owners", [])  # of a checkpoint before version 0.2
+        for generator, state in zip(filter(None, generators), known, strict=False):
+            generator.set_state(state)
 
 
 def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
@@ -177,7 +166,10 @@ class Loaders:
         seeds = forks_workers and draws
         own = Batches(batches, self._epoch, marks=seeds)
         own.skip = self._skip
-        own.order = self._orders[number] if number < len(self._orders) else None
+        order = self._orders[number] if number < len(self._orders) else None
+        own.order = order if self._skip else None
+        if order is not None and "samplers" in order:
+            own.samplers.resume(order["samplers"], in_epoch=self._skip > 0)
         if seeds:
             loader.worker_init_fn = WorkerSeeds(loader.worker_init_fn, self._seed)
         vars(loader)["batch_sampler"] = own  # PyTorch refuses a plain assignment
@@ -200,13 +192,12 @@ class Loaders:
             if one is not None:
                 one.skip, one.order = 0, None
 
-    def samplers(self) -> list[Any]:
-        """Return the script's samplers of all loaders."""
-        return [one for found in self._found if found is not None for one in found.samplers()]
-
     def orders(self) -> list[States | None]:
         """Return the generators with which each loader drew the order of this epoch."""
-        return [None if one is None else one.drawn_with for one in self._found]
+        return [
+            None if one is None else {**one.drawn_with, "samplers": one.samplers.saved()}
+            for one in self._found
+        ]
 
     def _check_length(self, known: dict[str, Any] | None, fact: dict[str, Any]) -> None:
         if known is not None and known["samples"] != fact["samples"]:

@@ -90,7 +90,7 @@ class Fit:
         self.script = Watch(self._enter, keeps_ranks=True)
 
     def _enter(self, reach: Reach) -> None:
-        lightning_verdict.enter(self.trainer, self.loaders.samplers(), reach)
+        lightning_verdict.enter(self.trainer, reach)
 
     def restore_trained(self) -> None:
         """Let the weights be trained that the process before trained."""
@@ -146,7 +146,7 @@ class Fits:
                 fit.resumes = not fit.is_over
                 fit.in_epoch = saved.batches > 0
                 orders = fit.own["orders"]
-                mine = orders[min(self._rank, len(orders) - 1)] if fit.in_epoch else []
+                mine = orders[min(self._rank, len(orders) - 1)]
                 fit.loaders.resume(list(saved.loaders), saved.batches, mine)
         self.fit = fit
         session.record_weights(lambda: portraits([trainer.lightning_module]))
@@ -216,7 +216,7 @@ class Fits:
         fit = self.fit
         assert fit is not None
         if fit.script.has_begun:
-            self._look(fit)
+            self._look(fit, new_epoch=True)
             return
         fit.weights = TrainedWeights(fit.trainer.lightning_module)
         fit.script.begin()
@@ -225,19 +225,19 @@ class Fits:
 
     def _restore_script(self, fit: Fit) -> None:
         fit.restore_trained()
-        fit.script.restore(fit.own.get("script", []))
         own = fit.own.get("script_of_ranks", [])
-        if len(own) == self._ranks:
+        same_gpus = len(own) == self._ranks
+        fit.script.restore(fit.own.get("script", []), same_gpus=same_gpus)
+        if same_gpus:
             fit.script.restore(own[self._rank])
 
-    def _look(self, fit: Fit, *, deep: bool = False) -> None:
+    def _look(self, fit: Fit, *, deep: bool = False, new_epoch: bool = False) -> None:
         """Look what the script's state has become; every process does so after the same step."""
-        fit.script.look(deep=deep)
+        fit.script.look(deep=deep, new_epoch=new_epoch)
         if self._ranks > 1:
             digests = fit.script.digests()
             fit.script.compare(lightning_state.of_all_ranks(digests, self._ranks))
-        for reason, kind in fit.script.reasons(lightning_verdict.REMEDY):
-            self._add(reason, kind)
+        self._verdict = fit.script.judge(self._verdict, lightning_verdict.REMEDY)
         if fit.weights is not None and (why := fit.weights.reason(self._ranks)) is not None:
             self._add(why, UNKNOWN)
         assert self._session is not None
@@ -453,7 +453,7 @@ class Fits:
         if fit.looks == 0:
             fit.looks = -1
         exact = lightning_verdict.exact(fit.trainer).noting(self._note)
-        self._verdict = exact.after(self._verdict)
+        self._verdict = exact.again(self._verdict)
         for reason, kind in lightning_verdict.reasons(fit.trainer):
             self._add(reason, kind)
         if means := lightning_verdict.epoch_means(fit.trainer):

@@ -7,7 +7,6 @@ from typing import Any
 
 from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
-from reshape_sidecar.pytorch.data import enter_samplers
 from reshape_sidecar.pytorch.loop import layer_reasons
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.wire import Trajectory
@@ -16,10 +15,11 @@ Reason = tuple[str, Trajectory]
 REMEDY = "make it an attribute of the module or of a callback that is there when training begins"
 OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 """Attributes of a Trainer that callbacks change and no checkpoint of Lightning holds."""
-NEXT_EPOCHS = {
+LOST = {
     "StochasticWeightAveraging": "the schedule of StochasticWeightAveraging begins at an epoch",
+    "ModelPruning": "ModelPruning has no masks after a restart",
 }
-"""Callbacks of Lightning that a restart in the middle of an epoch does not bring back."""
+"""Callbacks of Lightning that a restart does not bring back."""
 MEANS = "the logged mean of an epoch in which it stops covers the rest of it only"
 HALF = {"16-mixed": "float16", "bf16-mixed": "bfloat16"}
 SEARCHES = ("LearningRateFinder", "BatchSizeFinder")
@@ -42,8 +42,8 @@ def reasons(trainer: Any) -> Iterator[Reason]:
         if type(callback).__name__ in SEARCHES:
             yield f"{type(callback).__name__} trains outside of the fit", UNKNOWN
         for one in type(callback).__mro__:
-            if one.__name__ in NEXT_EPOCHS and _of_lightning(one):
-                yield f"{NEXT_EPOCHS[one.__name__]}, and a restart is in the middle of one", UNKNOWN
+            if one.__name__ in LOST and _of_lightning(one):
+                yield LOST[one.__name__], UNKNOWN
     if trainer.reload_dataloaders_every_n_epochs:
         yield "reload_dataloaders_every_n_epochs: a restart asks for the data again", UNKNOWN
     if trainer.strategy._ddp_comm_state is not None or trainer.strategy._model_averaging_period:
@@ -55,30 +55,31 @@ def reasons(trainer: Any) -> Iterator[Reason]:
         yield f"the mean of {name} over the epoch of a stop covers the rest of it only", STEPS_ONLY
 
 
-def enter(trainer: Any, samplers: list[Any], reach: Reach) -> None:
+def enter(trainer: Any, reach: Reach) -> None:
     """Give a look what a script can keep state in, beside the model."""
     module = trainer.lightning_module
     reach.holds(module)
-    reach.know(trainer, trainer.strategy, *trainer.optimizers, *trainer.loggers)
+    for optimizer in trainer.optimizers:
+        reach.optimizer(optimizer)
+    reach.know(trainer, trainer.strategy, *trainer.loggers)
+    combined = trainer.fit_loop._combined_loader
+    for loader in combined.flattened if combined is not None else ():
+        for part in ("dataset", "collate_fn"):
+            reach.data(part, loader, part)
     reach.know(*(config.scheduler for config in trainer.lr_scheduler_configs))
     name = type(module).__name__
     reach.model(name, module)
     if getattr(module, "_hparams", None):
         reach.items(f"{name}.hparams", module._hparams)
     for callback in trainer.callbacks:
-        if not _of_lightning(type(callback)):
+        if _of_lightning(type(callback)):
+            reach.functions_of(type(callback).__name__, callback)
+        else:
             reach.root(type(callback).__name__, callback)
     if (data := getattr(trainer, "datamodule", None)) is not None:
         reach.root(type(data).__name__, data)
-    combined = trainer.fit_loop._combined_loader
-    for loader in combined.flattened if combined is not None else ():
-        for part in ("dataset", "collate_fn"):
-            reach.take(part, "loader", loader, part, getattr(loader, part, None))
-    enter_samplers(samplers, reach)
     for key in OF_TRAINER:
         reach.take(key, "trainer", trainer, key, getattr(trainer, key))
-    for optimizer in trainer.optimizers:
-        reach.trained_beside(optimizer)
     reach.script()
 
 

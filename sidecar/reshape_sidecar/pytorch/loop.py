@@ -31,7 +31,6 @@ from reshape_sidecar.pytorch import accelerated, exact_notes
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
-    enter_samplers,
     generator_states,
     seed_generators,
     seed_of,
@@ -133,11 +132,11 @@ class Parts:
         """Leave out what the checkpoint holds; look at what the models keep beside it."""
         for model in self._parts["model"]:
             reach.holds(model)
+        for optimizer in self.optimizers:
+            reach.optimizer(optimizer)
         reach.know(*self.models, *itertools.chain.from_iterable(self._parts.values()))
         for model in self._parts["model"]:
             reach.model(type(model).__name__, model)
-        for optimizer in self.optimizers:
-            reach.trained_beside(optimizer)
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Restore all parts; return what else the checkpoint holds.
@@ -267,7 +266,8 @@ class Loop(EpochLoop):
         self._name_changes()
         others = {
             "script": self._script.capture(),
-            "drawn_with": self._share.drawn_with,
+            "samplers": self._share.samplers.saved(),
+            "ranks": self._share.ranks,
             "verdict": (self._verdict.kind.value, self._verdict.reason),
         }
         self._parts.save(folder, self._position, others)
@@ -309,7 +309,8 @@ class Loop(EpochLoop):
             )
         if not self._loaded and self._session.checkpoint is not None:
             self._saved = parts.load(self._session.checkpoint)
-            self._share.resume_with(self._saved.get("drawn_with", []))
+            if (samplers := self._saved.get("samplers")) is not None and known is not None:
+                self._share.samplers.resume(samplers, in_epoch=known.batch > 0)
         self._loaded = True
 
     def _agreed_seed(self, ranks: int) -> int:
@@ -347,7 +348,8 @@ class Loop(EpochLoop):
         assert self._parts is not None
         assert self._autocast is not None
         types = exact_notes.weight_types(self._parts.models) | self._autocast.types
-        self._verdict = exact_notes.verdict(owns_loss=True, types=types).after(self._verdict)
+        exact = exact_notes.verdict(owns_loss=True, types=types)
+        self._verdict = exact.again(self._verdict)
         if self._looks == 0:
             self._autocast.end()
         for reason in layer_reasons(self._parts.models):
@@ -366,35 +368,35 @@ class Loop(EpochLoop):
         assert self._parts is not None
         assert self._share is not None
         reach.know(self._session, self._share.loader)
-        self._parts.enter(reach)
-        enter_loop(self._frame, reach)
         loader = self._share.loader
         for part in ("dataset", "collate_fn"):
-            reach.take(part, "loader", loader, part, getattr(loader, part))
-        enter_samplers(self._share.samplers(), reach)
+            reach.data(part, loader, part, is_ahead=loader.num_workers > 0)
+        self._parts.enter(reach)
+        enter_loop(self._frame, reach)
 
     def _epoch_begins(self) -> None:
         """Look at the script's state, or restore it before the first batch of this process."""
         if self._script.has_begun:
-            self._look()
+            self._look(new_epoch=True)
             return
         self._script.begin()
-        self._script.restore(self._saved.get("script", []))
+        assert self._share is not None
+        same_gpus = self._saved.get("ranks") == self._share.ranks
+        self._script.restore(self._saved.get("script", []), same_gpus=same_gpus)
         if (saved := self._saved.get("verdict")) is not None:
             self._verdict = self._verdict.after(Verdict(Trajectory.of(saved[0]), saved[1]))
         self._saved = {}
 
-    def _look(self) -> None:
+    def _look(self, *, new_epoch: bool = False) -> None:
         """Look what the script's state has become; every rank does so after the same batch."""
         assert self._share is not None
-        self._script.look()
+        self._script.look(new_epoch=new_epoch)
         if self._share.ranks > 1:
             self._script.compare(gathered(self._script.digests()))
         self._name_changes()
 
     def _name_changes(self) -> None:
-        for reason, kind in self._script.reasons(REMEDY):
-            self._verdict = self._verdict.worse(reason, kind)
+        self._verdict = self._script.judge(self._verdict, REMEDY)
         self._session.set_verdict(self._verdict)
 
 

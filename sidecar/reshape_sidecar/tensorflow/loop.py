@@ -205,8 +205,7 @@ class Loop(EpochLoop):
     def _look(self, *, deep: bool = False) -> None:
         """Look what the script's own state has become."""
         self._script.look(deep=deep)
-        for reason, kind in self._script.reasons(REMEDY):
-            self._verdict = self._verdict.worse(reason, kind)
+        self._verdict = self._script.judge(self._verdict, REMEDY)
         self._session.set_verdict(self._verdict)
 
 

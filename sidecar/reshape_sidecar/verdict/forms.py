@@ -313,6 +313,18 @@ def copied(value: Any, depth: int = 0) -> Any:
     raise NoData(f"{kind.__module__}.{kind.__qualname__}")
 
 
+def has_other_shape(there: Any, saved: Any) -> bool:
+    """Return whether a saved tensor or array, or one of a list, has not the shape of that there."""
+    if is_tensor(saved) or is_array(saved):
+        return tuple(getattr(there, "shape", ())) != tuple(saved.shape)
+    if not isinstance(saved, (list, tuple)):
+        return False
+    old = there if isinstance(there, (list, tuple)) and len(there) == len(saved) else saved
+    if old is saved and there is not saved:
+        return any(is_tensor(one) and one.dim() > 0 for one in saved)
+    return any(has_other_shape(one, item) for one, item in zip(old, saved, strict=True))
+
+
 def put(there: Any, saved: Any, device: Any = None) -> tuple[bool, Any]:
     """Give the object ``there`` the value that ``copied`` returned.
 

@@ -15,6 +15,7 @@ from typing import Any
 from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
 from reshape_sidecar.hook.values import Inline, InlineReader, Unkeepable
 from reshape_sidecar.verdict import carried
+from reshape_sidecar.verdict.forms import PLAIN
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import LOOKS
 
@@ -33,9 +34,10 @@ def enter_loop(frame: FrameType, reach: Reach) -> None:
     names, bound = carried.names(frame)
     is_module = frame.f_locals is frame.f_globals
     owner = frame.f_globals if is_module else None
-    for name in sorted(names):
-        if name in frame.f_locals:
-            reach.take(name, "the loop", owner, name, frame.f_locals[name])
+    for name in sorted(names & frame.f_locals.keys()):
+        value = frame.f_locals[name]
+        if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays
+            reach.take(name, "the loop", owner, name, value)
     reach.script(bound if is_module else ())
 
 

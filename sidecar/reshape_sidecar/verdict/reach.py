@@ -11,6 +11,7 @@ import contextlib
 import dis
 import functools
 import itertools
+import re
 import sys
 import types
 from collections import deque
@@ -55,8 +56,11 @@ CLOSED = FRAMEWORKS | {
 """Packages whose objects are not entered: frameworks, data, and what shows training to people."""
 OPEN_TYPES = ("types.SimpleNamespace", "argparse.Namespace")
 DATA_PACKAGE = "torch.utils.data"
+CACHES = re.compile(r"cache|_memo\b|\bmemo\b", re.IGNORECASE)
+"""Names that data have for what they have read before."""
 EAGER_TENSOR = "EagerTensor"
 """TensorFlow's tensor: a loop that carries one gets another one each step."""
+OF_OPTIMIZERS = ("state", "param_groups", "defaults", "_opt_called", "step")
 OF_MODULES = frozenset({"training", "_parameters", "_buffers", "_modules"})
 DEPTH_MAX = 8
 LEAVES_MAX = 5000
@@ -72,6 +76,8 @@ class Kind(Enum):
     """It saves and restores itself: ``state_dict`` and ``load_state_dict``."""
     OPAQUE = auto()
     """A look sees that it changes, and nothing restores it: an iterator, the length of a list."""
+    CODE = auto()
+    """A function, or a part of a model without weights: it matters if it becomes another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +140,8 @@ class Reach:
         """Each object that was entered, by its path."""
         self.always: set[str] = set()
         """Paths of values that a checkpoint holds, whether they have changed or not."""
+        self.of_data: set[str] = set()
+        """Paths of values of the data: a loader reads a batch ahead of training."""
         self._known = list(known)
         self._seen = {id(one) for one in self._known}
         self._held: set[int] = set()
@@ -167,11 +175,16 @@ class Reach:
             self.scalars(path, value)
         self._attributes(path, value, 0, frozenset(skip))
 
-    def trained_beside(self, optimizer: Any) -> None:
-        """Look at the tensors that an optimizer trains and no model holds; they always count.
+    def functions_of(self, path: str, value: Any) -> None:
+        """Look at what the script's functions enclose that an object of a library was given."""
+        for name, one in vars(value).items():
+            if isinstance(one, (types.FunctionType, types.MethodType, functools.partial)):
+                self._take(f"{path}.{name}", path, value, name, one, 1)
 
-        Their gradients too: a library clears those of its model alone.
-        """
+    def optimizer(self, optimizer: Any) -> None:
+        """Look at an optimizer's own attributes, and at the tensors that it trains and no model
+        holds; these always count, and their gradients too: a library clears those of its model."""
+        self.root(type(optimizer).__name__, optimizer, OF_OPTIMIZERS)
         for number, group in enumerate(optimizer.param_groups):
             for place, tensor in enumerate(group["params"]):
                 if not self._is_held(tensor):
@@ -185,6 +198,19 @@ class Reach:
         """Look at ``value``, which ``owner`` holds by ``key``."""
         self.owners.setdefault(owner_path, owner)
         self._take(path, owner_path, owner, key, value, 0)
+
+    def data(self, path: str, owner: Any, key: str, *, is_ahead: bool = True) -> None:
+        """Look at an attribute of ``owner`` that is data, or that makes batches of it.
+
+        is_ahead: whether its loader reads a batch before training asks for it.
+        """
+        before = set(self.leaves)
+        self.take(path, f"owner of {path}", owner, key, getattr(owner, key, None))
+        for found in self.leaves.keys() - before:
+            if CACHES.search(found):
+                del self.leaves[found]  # it only spares that a sample is read again
+            elif is_ahead:
+                self.of_data.add(found)
 
     def value(self, path: str, value: Any) -> None:
         """Look at a value that has no owner: it can be restored in place alone."""
@@ -205,8 +231,7 @@ class Reach:
     def script(self, skip: Iterable[str] = ()) -> None:
         """Look at the globals of the script and of modules beside it, but for ``skip``."""
         left_out = frozenset(skip)
-        for module in modules_of_script(len(sys.modules)):
-            name = module.__name__
+        for name, module in modules_of_script(len(sys.modules)):
             prefix = "" if name == "__main__" else f"{name}."
             space = vars(module)
             self.owners[f"module {name}"] = space
@@ -234,6 +259,8 @@ class Reach:
         elif _is_module(value):
             if tensors := self._own_tensors(value):
                 self._leaf(path, Kind.STATE, Tensors(value, tensors), owner_path, owner, key)
+            elif owner is not None:
+                self._leaf(f"{path} (kind)", Kind.CODE, type(value), owner_path, owner, key)
             self.model(path, value)
         elif _saves_itself(value):
             self._leaf(path, Kind.STATE, value, owner_path, owner, key)
@@ -287,6 +314,7 @@ class Reach:
             for key, one in (*enumerate(value.args), *value.keywords.items()):
                 self._take(f"{path}({key})", "", None, None, one, depth + 1)
         elif isinstance(value, types.FunctionType):
+            self._leaf(f"{path} (function)", Kind.CODE, value, "", None, None)
             self._function(path, value, depth)
         elif isinstance(value, type):
             self._class(value, depth)
@@ -324,6 +352,8 @@ class Reach:
                 self.owners[owner_path] = place.owner
                 path, value = f"{place.name} (class)", place.value()
                 self._take(path, owner_path, place.owner, place.key, value, depth + 1)
+        for function in script_code.methods(kind):
+            self._function(function.__qualname__, function, depth)
 
     def _attributes(self, path: str, value: Any, depth: int, skip: frozenset[str]) -> None:
         kind: type = type(value)
@@ -377,17 +407,27 @@ def _root_of(kind: type) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def modules_of_script(_count: int) -> tuple[types.ModuleType, ...]:
-    """Return the script and the modules beside it; ``_count``: how many modules are imported."""
-    return tuple(filter(_is_of_script, list(sys.modules.values())))
+def modules_of_script(_count: int) -> tuple[tuple[str, types.ModuleType], ...]:
+    """Return the script and the modules beside it, by the names under which they are imported.
+
+    ``_count``: how many modules are imported.
+    """
+    found = list(sys.modules.items())
+    return tuple((name, module) for name, module in found if _is_of_script(name, module))
 
 
-def _is_of_script(module: Any) -> bool:
-    if not isinstance(module, types.ModuleType):
+def files_of_script() -> frozenset[str]:
+    """Return the files of the script and of the modules beside it."""
+    found = (getattr(one, "__file__", None) for _, one in modules_of_script(len(sys.modules)))
+    return frozenset(file for file in found if file is not None)
+
+
+def _is_of_script(name: str, module: Any) -> bool:
+    if not isinstance(module, types.ModuleType) or name.partition(".")[0] in CLOSED:
         return False
+    if name == "__main__" or module.__name__ == "__main__":
+        return name == module.__name__
     file = getattr(module, "__file__", None)
-    if module.__name__ == "__main__":
-        return True
     return file is not None and script_code.of_script_file(file)
 
 
@@ -436,6 +476,9 @@ def mark_of(leaf: Leaf, marker: forms.Marker) -> Any:
         return marker.mark(_state_of(value))
     if isinstance(value, int):
         return value
+    if leaf.kind is Kind.CODE:
+        code = getattr(value, "__code__", None)
+        return value.__qualname__, code and (code.co_filename, code.co_firstlineno)
     if type(value).__name__ == EAGER_TENSOR:
         return id(value)  # it never changes, and the walk keeps it alive
     if (count := getattr(value, "_num_yielded", None)) is not None:

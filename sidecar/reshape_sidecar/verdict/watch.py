@@ -11,18 +11,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from reshape_sidecar.hook import process_state, script_code
-from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN
-from reshape_sidecar.verdict import forms, reach
+from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
+from reshape_sidecar.verdict import forms, influence, reach
 from reshape_sidecar.verdict.forms import Marker, NoData
 from reshape_sidecar.verdict.reach import Kind, Leaf, Reach
 from reshape_sidecar.wire import Trajectory
 
 Reason = tuple[str, Trajectory]
+ALONE = "{} is trained on each GPU alone, outside of DistributedDataParallel"
+DIFFERS = "{} differs between the GPUs: another number of them begins with rank 0's"
+DRAWS = "{} draws random numbers: others at another GPU count"
+AHEAD = "{} changes within an epoch, and the loader has read a batch ahead by then"
+INSIDE = "{} changes with each micro-batch, of which a step has more on fewer GPUs"
 SHOWN_MAX = 5
 DIGESTS_MAX = 200
 """Most values that the ranks compare."""
@@ -85,7 +92,12 @@ class Watch:
         self._lost: dict[str, None] = {}
         """Paths of what no start can be given."""
         self._differing: dict[str, None] = {}
-        self._inside: dict[str, None] = {}
+        self._inside: Counter[str] = Counter()
+        """How often a value has changed within a part of a step."""
+        self._of_epoch: dict[str, Any] = {}
+        """Marks of the data at the look before, if that was in the same epoch."""
+        self._ahead: dict[str, None] = {}
+        """Paths of data that training changes from step to step."""
         self._said: set[tuple[str, ...]] = set()
 
     def begin(self) -> None:
@@ -101,14 +113,20 @@ class Watch:
         """Whether ``begin`` was called."""
         return bool(self._before)
 
-    def look(self, *, deep: bool = False) -> None:
-        """Note what has changed since the begin. ``deep``: compare large arrays whole."""
+    def look(self, *, deep: bool = False, new_epoch: bool = False) -> None:
+        """Note what has changed since the begin.
+
+        deep: compare large arrays whole. new_epoch: an epoch begins.
+        """
         if not self._before:
             return
         now, before = self._walk(), self._before[deep]
-        for path, mark in _marks(now, deep=deep).items():
-            if path in now.always or path not in before or before[path] != mark:
+        marks = _marks(now, deep=deep)
+        for path, mark in marks.items():
+            is_new = path not in before and now.leaves[path].kind is not Kind.CODE
+            if path in now.always or is_new or before.get(path, mark) != mark:
                 self._changed[path] = None
+        self._note_data(now, marks if not deep else _marks(now, deep=False), new_epoch=new_epoch)
         for path in [path for path in self._changed if path not in now.leaves]:
             del self._changed[path]
         for path in self._changed:
@@ -118,6 +136,14 @@ class Watch:
             elif forms.is_generator(leaf.value):
                 self._drawing[path] = None
 
+    def _note_data(self, now: Reach, marks: dict[str, Any], *, new_epoch: bool) -> None:
+        """Note data that training changes between two steps: their loader has read ahead."""
+        before = {} if new_epoch else self._of_epoch
+        self._of_epoch = {path: marks[path] for path in now.of_data if path in marks}
+        for path, mark in self._of_epoch.items():
+            if before.get(path, mark) != mark:
+                self._ahead[path] = None
+
     def marks(self) -> dict[str, Any]:
         """Return the marks of everything now, for ``changed_inside``."""
         return _marks(self._walk(), deep=False) if self._before else {}
@@ -126,7 +152,7 @@ class Watch:
         """Note what has changed since ``before``, within a part of a step."""
         for path, mark in self.marks().items():
             if path not in self._beside and (path not in before or before[path] != mark):
-                self._inside[path] = None
+                self._inside[path] += 1
 
     def digests(self) -> dict[str, str]:
         """Return a digest of each changed value, which is the same on all ranks if the value is."""
@@ -134,7 +160,7 @@ class Watch:
         found = {}
         for path in list(self._changed)[:DIGESTS_MAX]:
             leaf = now.leaves.get(path)
-            if leaf is not None and leaf.kind is not Kind.OPAQUE:
+            if leaf is not None and leaf.kind in (Kind.DATA, Kind.STATE):
                 text = repr(reach.mark_of(leaf, marker))
                 found[path] = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return found
@@ -147,35 +173,44 @@ class Watch:
                 if seen.setdefault(path, digest) != digest:
                     self._differing[path] = None
 
+    def judge(self, verdict: Verdict, remedy: str) -> Verdict:
+        """Return ``verdict`` with what is new."""
+        for reason, kind in self.reasons(remedy):
+            verdict = verdict.noting(reason) if kind is EXACT else verdict.worse(reason, kind)
+        return verdict
+
     def reasons(self, remedy: str) -> Iterator[Reason]:
-        """Yield what is new against ``exact``. ``remedy``: what the user writes instead."""
-        for paths, text, kind in (
-            (self._lost, f"{{}} changes and begins again at a restart: {remedy}", UNKNOWN),
-            (
-                {path: None for path in self._differing if path in self._beside},
-                "{} is trained on each GPU alone, outside of DistributedDataParallel",
-                UNKNOWN,
-            ),
-            (
-                {path: None for path in self._differing if path not in self._beside},
-                "{} differs between the GPUs: another number of them begins with rank 0's",
-                STEPS_ONLY if self._keeps_ranks else UNKNOWN,
-            ),
-            (
-                self._drawing,
-                "{} draws random numbers: others at another GPU count",
-                STEPS_ONLY,
-            ),
-            (
-                self._inside,
-                "{} changes with each micro-batch, of which a step has more on fewer GPUs",
-                STEPS_ONLY,
-            ),
-        ):
-            new = tuple(sorted(path for path in paths if (path, text) not in self._said))
-            if new:
-                self._said.update((path, text) for path in new)
-                yield text.format(_listing(new)), kind
+        """Yield what is new against ``exact``, or as a note beside it, where no training reads it.
+
+        remedy: what the user writes instead.
+        """
+        again = f"{{}} changes and begins again at a restart: {remedy}"
+        beside = [path for path in self._differing if path in self._beside]
+        differing = [path for path in self._differing if path not in self._beside]
+        inside = [path for path, count in self._inside.items() if count > 1]
+        yield from self._new(again, UNKNOWN, self._lost, "{} begins again at a restart")
+        yield from self._new(ALONE, UNKNOWN, beside)
+        kind = STEPS_ONLY if self._keeps_ranks else UNKNOWN
+        yield from self._new(DIFFERS, kind, differing, DIFFERS)
+        yield from self._new(DRAWS, STEPS_ONLY, self._drawing)
+        yield from self._new(AHEAD, UNKNOWN, self._ahead, AHEAD)
+        yield from self._new(INSIDE, STEPS_ONLY, inside, INSIDE)
+
+    def _new(
+        self, text: str, kind: Trajectory, paths: Iterable[str], note: str | None = None
+    ) -> Iterator[Reason]:
+        """Yield ``text`` on the paths that are new, and ``note`` on those that nothing reads."""
+        new = sorted(path for path in paths if (path, text) not in self._said)
+        self._said.update((path, text) for path in new)
+        files = reach.files_of_script() if new and note is not None else frozenset()
+        idle = [
+            path for path in new if note is not None and not influence.steers(_name(path), files)
+        ]
+        steering = [path for path in new if path not in idle]
+        if steering:
+            yield text.format(_listing(steering)), kind
+        if idle and note is not None:
+            yield f"{note.format(_listing(idle))}; only output reads it", EXACT
 
     # -- the checkpoint ---------------------------------------------------------------------------
 
@@ -200,18 +235,22 @@ class Watch:
                 self._lost[path] = None
         return found
 
-    def restore(self, saved: list[dict[str, Any]]) -> None:
-        """Give everything the values that ``capture`` returned."""
+    def restore(self, saved: list[dict[str, Any]], *, same_gpus: bool = True) -> None:
+        """Give everything the values that ``capture`` returned.
+
+        same_gpus: whether as many GPUs train as when it was saved. On another number a tensor of
+        another shape stays out: it may be of the samples of one GPU's batch.
+        """
         self.begin()
         now = self._walk()
         for entry in saved:
             self._changed[entry["path"]] = None
             try:
-                self._put(now, entry)
+                self._put(now, entry, same_gpus=same_gpus)
             except NoData:
                 self._lost[entry["path"]] = None
 
-    def _put(self, now: Reach, entry: dict[str, Any]) -> None:
+    def _put(self, now: Reach, entry: dict[str, Any], *, same_gpus: bool) -> None:
         leaf, owner = now.leaves.get(entry["path"]), now.owners.get(entry["owner"])
         value = entry["value"]
         if entry["kind"] == Kind.STATE.name:
@@ -222,6 +261,8 @@ class Watch:
         if _is_flag(entry, leaf, owner) and entry["process"] != _held_of_process(owner):
             return  # about threads, files or profilers of the process before
         there = leaf.value if leaf is not None and leaf.kind is Kind.DATA else None
+        if not same_gpus and forms.has_other_shape(there, value):
+            raise NoData(entry["path"])
         in_place, bound = forms.put(there, value, self._device)
         if in_place:
             return
@@ -233,7 +274,7 @@ class Watch:
 
     def _comes_back(self, leaf: Leaf) -> bool:
         """Return whether the next start can be given the value."""
-        if leaf.kind is Kind.OPAQUE:
+        if leaf.kind in (Kind.OPAQUE, Kind.CODE):
             return False
         first = self._first.get(leaf.path)
         if leaf.kind is Kind.STATE:
@@ -307,7 +348,13 @@ def _held_of_process(owner: Any) -> dict[str, str]:
     return found
 
 
-def _listing(paths: tuple[str, ...]) -> str:
+def _name(path: str) -> str:
+    """Return the last name in a path, without what stands in brackets."""
+    names = re.findall(r"[^\W\d]\w*", re.sub(r"\[.*?\]|\(.*?\)", "", path))
+    return names[-1] if names else ""
+
+
+def _listing(paths: list[str]) -> str:
     shown = [path.replace(";", ",") for path in paths[:SHOWN_MAX]]
     more = len(paths) - len(shown)
     return ", ".join([*shown, f"{more} more"] if more > 0 else shown)

@@ -329,10 +329,11 @@ def test_what_changes_within_a_part_of_a_step_is_named() -> None:
     script: Any = Script(seen=0, rows=[])
     found = watch(script)
     found.begin()
-    before = found.marks()
-    script.seen += 1
-    found.changed_inside(before)
-    script.rows.append(1)
+    for _ in range(2):
+        before = found.marks()
+        script.seen += 1
+        found.changed_inside(before)
+        script.rows.append(1)
     ((reason, verdict),) = found.reasons("")
     assert reason.startswith("Script.seen changes with each micro-batch")
     assert verdict.value == "steps-only"

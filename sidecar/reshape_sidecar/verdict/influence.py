@@ -1,0 +1,231 @@
+"""Which names of a script steer its training, and which are only printed, logged or saved.
+
+Does: follows the text of the script and of modules beside it. A name steers training if what it
+holds can reach a call that is no output, a test around one, a return value that a library reads, or
+an option of an optimizer. Names are told apart by their spelling alone, so the answer is careful: a
+name that is used for both counts as steering, and so does one that the text never sets.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+TEXT_BYTES_MAX = 1 << 20
+OUTPUTS = frozenset(
+    {
+        *("print", "log", "log_dict", "log_metrics", "info", "debug", "warning", "error", "write"),
+        *("writerow", "writelines", "flush", "add_scalar", "add_scalars", "add_histogram", "dump"),
+        *("save", "savefig", "plot", "set_postfix", "set_description", "metrics", "all_reduce"),
+        *("reduce", "barrier", "makedirs", "mkdir", "savez", "savetxt", "exception", "row"),
+    }
+)
+"""Calls that change no training; those by which ranks share a value among them."""
+COLLECTS = frozenset(
+    {"append", "extend", "add", "update", "insert", "appendleft", "clear", "pop", "setdefault"}
+)
+"""Calls that put their arguments into their object."""
+OPTIONS = frozenset(
+    {
+        "lr",
+        "momentum",
+        "betas",
+        "weight_decay",
+        "grad",
+        "data",
+        "requires_grad",
+        "param_groups",
+        "p",
+    }
+)
+"""Names of what optimizers and layers read."""
+METHODS = frozenset({"sum", "mean", "max", "min", "count", "item", "size"})
+"""Methods of tensors that scripts also take as names of attributes."""
+EVENTS = ("on_", "validation_", "test_", "__init__", "__len__", "__repr__", "setup", "teardown")
+"""Beginnings of names of methods that a library calls without a look at what they return."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def steers(name: str, files: Iterable[str]) -> bool:
+    """Return whether the value of a name may reach training, by the text of ``files``."""
+    found = _of_files(tuple(sorted(files)))
+    return found is None or name not in found.bound or name in found.steering
+
+
+@functools.lru_cache(maxsize=4)
+def _of_files(files: tuple[str, ...]) -> _Flow | None:
+    """Return the flow between the names of all files; None if one cannot be read."""
+    trees = []
+    for file in files:
+        try:
+            path = Path(file)
+            if path.stat().st_size > TEXT_BYTES_MAX:
+                return None
+            trees.append(ast.parse(path.read_bytes()))
+        except (OSError, SyntaxError, ValueError):
+            return None
+    return _Flow(trees)
+
+
+class _Flow:
+    """From which names a name is made, and which names training reads."""
+
+    def __init__(self, trees: list[ast.Module]) -> None:
+        self._sources: dict[str, set[str]] = defaultdict(set)
+        self._sinks: set[str] = set(OPTIONS)
+        self._functions: dict[str, list[Function]] = defaultdict(list)
+        nodes = [node for tree in trees for node in ast.walk(tree)]
+        for node in nodes:
+            if isinstance(node, Function):
+                self._functions[node.name].append(node)
+        self._called = {_name_of_call(node) for node in nodes if isinstance(node, ast.Call)}
+        self._set_somewhere = {
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in nodes
+            if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store)
+        } - METHODS
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                self._pass_arguments(node)
+        for tree in trees:
+            self._follow(tree.body, set(), "")
+        self.bound = frozenset(self._sources)
+        self.steering = self._reaching()
+
+    def _reaching(self) -> frozenset[str]:
+        found, waiting = set(self._sinks), list(self._sinks)
+        while waiting:
+            for source in self._sources.get(waiting.pop(), ()):
+                if source not in found:
+                    found.add(source)
+                    waiting.append(source)
+        return frozenset(found)
+
+    def _follow(self, statements: list[ast.stmt], tests: set[str], function: str) -> None:
+        """Follow statements that run if ``tests`` say so, in ``function``."""
+        for statement in statements:
+            if isinstance(statement, Function):
+                self._follow(statement.body, set(), statement.name)
+            elif isinstance(statement, ast.ClassDef):
+                self._follow(statement.body, set(), "")
+            elif isinstance(statement, ast.If | ast.While):
+                self._follow_all(statement, tests | self._names(statement.test), function)
+            elif isinstance(statement, ast.For | ast.AsyncFor):
+                self._set(statement.target, self._names(statement.iter))
+                self._follow_all(statement, tests | self._names(statement.iter), function)
+            elif isinstance(statement, ast.With | ast.AsyncWith):
+                for item in statement.items:
+                    if _name_of_call(item.context_expr) != "open":
+                        self._sinks |= self._names(item.context_expr)
+                self._follow_all(statement, tests, function)
+            elif isinstance(statement, ast.Try):
+                self._follow_all(statement, tests, function)
+                for handler in statement.handlers:
+                    self._follow(handler.body, tests, function)
+            else:
+                self._follow_simple(statement, tests, function)
+
+    def _follow_all(self, statement: ast.stmt, tests: set[str], function: str) -> None:
+        for part in ("body", "orelse", "finalbody"):
+            self._follow(getattr(statement, part, []), tests, function)
+
+    def _follow_simple(self, statement: ast.stmt, tests: set[str], function: str) -> None:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                self._set(target, self._names(statement.value) | tests)
+        elif isinstance(statement, ast.AugAssign | ast.AnnAssign):
+            value = self._names(statement.value) if statement.value is not None else set()
+            self._set(statement.target, value | tests)
+        elif isinstance(statement, ast.Return):
+            self._returns(statement.value, tests, function)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield):
+            self._returns(statement.value.value, tests, function)
+        elif isinstance(statement, ast.Expr):
+            self._evaluated(statement.value, tests)
+        elif isinstance(statement, ast.Break | ast.Continue | ast.Raise | ast.Assert | ast.Delete):
+            self._sinks |= tests | self._names(statement)
+
+    def _returns(self, value: ast.expr | None, tests: set[str], function: str) -> None:
+        names = (self._names(value) if value is not None else set()) | tests
+        self._sources[function] |= names
+        if function not in self._called and not function.startswith(EVENTS):
+            self._sinks |= names
+
+    def _evaluated(self, value: ast.expr, tests: set[str]) -> None:
+        name = _name_of_call(value)
+        if name in OUTPUTS or isinstance(value, ast.Constant):
+            return
+        if (
+            name in COLLECTS
+            and isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+        ):
+            given = [*value.args, *(keyword.value for keyword in value.keywords)]
+            sources = {one for argument in given for one in self._names(argument)}
+            self._set(value.func.value, sources | tests)
+            return
+        if name in self._functions:
+            return  # the script's own: its arguments are followed into it
+        self._sinks |= self._names(value) | tests
+
+    def _pass_arguments(self, call: ast.Call) -> None:
+        for function in self._functions.get(_name_of_call(call) or "", ()):
+            names = [argument.arg for argument in function.args.args]
+            names = names[1:] if names[:1] == ["self"] else names
+            for parameter, argument in zip(names, call.args, strict=False):
+                self._sources[parameter] |= self._names(argument)
+            for keyword in call.keywords:
+                self._sources[keyword.arg or ""] |= self._names(keyword.value)
+
+    def _set(self, target: ast.expr, sources: set[str]) -> None:
+        for one in _targets(target):
+            self._sources[one] |= sources
+
+    def _names(self, node: ast.AST) -> set[str]:
+        """Return the names that an expression reads; no names of functions of libraries."""
+        calls = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
+        methods = {
+            id(one)
+            for one in calls
+            if (isinstance(one, ast.Attribute) and not self._is_own(one.attr))
+            or (isinstance(one, ast.Name) and hasattr(builtins, one.id))
+        }
+        return {
+            one.id if isinstance(one, ast.Name) else one.attr
+            for one in ast.walk(node)
+            if isinstance(one, ast.Name | ast.Attribute) and id(one) not in methods
+        } - {"self"}
+
+    def _is_own(self, name: str) -> bool:
+        """Return whether a call by ``name`` is one of the script's functions, or may be."""
+        return name in self._functions or name in self._set_somewhere
+
+
+def _name_of_call(node: ast.AST) -> str | None:
+    if not isinstance(node, ast.Call):
+        return None
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else None
+
+
+def _targets(target: ast.expr) -> Iterator[str]:
+    """Yield the names that an assignment to ``target`` changes."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, ast.Attribute):
+        yield target.attr
+    elif isinstance(target, ast.Subscript):
+        yield from _targets(target.value)
+        if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
+            yield target.slice.value
+    elif isinstance(target, ast.Tuple | ast.List):
+        for one in target.elts:
+            yield from _targets(one)
+    elif isinstance(target, ast.Starred):
+        yield from _targets(target.value)

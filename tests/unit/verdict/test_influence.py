@@ -1,0 +1,58 @@
+"""Names that reach training are told from names that are only printed, logged or saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar.verdict import influence
+
+BODIES: dict[str, tuple[str, str, bool]] = {
+    "a sum that is printed": ("total", "total += loss.item()\nprint(total / 3)", False),
+    "a history": ("losses", "losses.append(loss.item())\njson.dump(losses, f)", False),
+    "a meter": (
+        "avg",
+        "class Meter:\n  def update(self, v):\n    self.sum += v\n    self.avg = self.sum\n"
+        "m = Meter()\nm.update(x.sum())\nprint(m.avg)",
+        False,
+    ),
+    "a factor of the loss": (
+        "scale",
+        "scale *= 0.9\nloss = model(x) * scale\nloss.backward()",
+        True,
+    ),
+    "a factor by another name": ("k", "k += 1\nw = k / 9\nl = f(x) * w\nl.backward()", True),
+    "a test around a step": ("best", "best = min(best, v)\nif v > best: optimizer.step()", True),
+    "a test around an output": ("n", "n += 1\nif n % 9 == 0: print(n)", False),
+    "a learning rate": ("rate", "rate /= 2\nfor g in o.param_groups: g['lr'] = rate", True),
+    "what a hook of a library returns": ("k", "k = 1\ndef compute_loss(m): return m * k", True),
+    "what an event returns": ("k", "k = 1\ndef on_log(m): return k", False),
+    "what a called function returns": ("k", "k = 1\ndef f(): return k\nf().backward()", True),
+    "what a called function prints": ("k", "k = 1\ndef f(): return k\nprint(f())", False),
+    "an argument": ("k", "k = 1\ndef f(a): step(a)\nf(k)", True),
+    "an option by its name": ("k", "k = 1\ndef f(a=0): step(a)\nf(a=k)", True),
+    "a length of a loop": ("n", "n = 3\nfor i in range(n): step(i)", True),
+    "a condition of an end": ("wait", "wait += 1\nif wait > 3: raise SystemExit", True),
+    "an attribute that is called": (
+        "crit",
+        "self.crit = f\nloss = self.crit(x)\nloss.backward()",
+        True,
+    ),
+    "a name that no text sets": ("unknown", "print(1)", True),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_steering(kind: str, tmp_path: Path) -> None:
+    name, text, wanted = BODIES[kind]
+    file = tmp_path / "script.py"
+    file.write_text(text)
+    assert influence.steers(name, [str(file)]) is wanted
+
+
+def test_a_text_that_cannot_be_read_steers(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("total += (")
+    assert influence.steers("total", [str(file)])
+    assert influence.steers("total", [str(tmp_path / "absent.py")])
