@@ -83,6 +83,9 @@ class _Flow:
             if isinstance(node, Function):
                 self._functions[node.name].append(node)
         self._called = {_name_of_call(node) for node in nodes if isinstance(node, ast.Call)}
+        self._called |= {
+            node.name for node in nodes if isinstance(node, Function) and _is_read(node)
+        }
         self._set_somewhere = {
             node.attr if isinstance(node, ast.Attribute) else node.id
             for node in nodes
@@ -203,6 +206,12 @@ class _Flow:
     def _is_own(self, name: str) -> bool:
         """Return whether a call by ``name`` is one of the script's functions, or may be."""
         return name in self._functions or name in self._set_somewhere
+
+
+def _is_read(function: Function) -> bool:
+    """Return whether a function is read as an attribute."""
+    names = (_targets(one) for one in function.decorator_list if isinstance(one, ast.expr))
+    return any(name in ("property", "cached_property") for each in names for name in each)
 
 
 def _name_of_call(node: ast.AST) -> str | None:

@@ -17,6 +17,16 @@ BODIES: dict[str, tuple[str, str, bool]] = {
         "m = Meter()\nm.update(x.sum())\nprint(m.avg)",
         False,
     ),
+    "a property": (
+        "k",
+        "k = 1\nclass A:\n  @property\n  def avg(self): return k\nprint(A().avg)",
+        False,
+    ),
+    "a property that a step reads": (
+        "k",
+        "k = 1\nclass A:\n  @property\n  def avg(self): return k\nstep(A().avg)",
+        True,
+    ),
     "a factor of the loss": (
         "scale",
         "scale *= 0.9\nloss = model(x) * scale\nloss.backward()",
