@@ -43,6 +43,7 @@ TAGS = {
     "PhaseTimes": "wire:PhaseTimes",
     "Prepared": "wire:Prepared",
     "Progress": "wire:Progress",
+    "Reached": "wire:Reached",
     "Standby": "wire:Standby",
     "TargetProgress": "wire:TargetProgress",
 }

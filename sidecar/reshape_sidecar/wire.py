@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 WIRE_VERSION = 1
-WIRE_LEVEL = 4
+WIRE_LEVEL = 5
 """Level of the newest fields. A peer of an earlier release refuses fields that it does not know,
 so each side sends the fields of a level only to a peer that has named that level."""
 LEVEL_ABILITIES = 2
@@ -25,6 +25,8 @@ LEVEL_STARTS = 3
 """Level of how a process was started, and of what is prepared for the next start."""
 LEVEL_EVALUATIONS = 4
 """Level of the evaluations of every job that evaluates."""
+LEVEL_REACHED = 5
+"""Level of the last step of an earlier attempt, and of refusals by Reshape itself."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -326,6 +328,14 @@ class GpuUse:
     utilization_ratio: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The last step that a training process of an attempt has written down."""
+
+    attempt: int
+    step: int
+
+
 @dataclass(frozen=True)
 class Observed:
     """The state of an attempt that its SideCar observes, sent at each change and as a heartbeat.
@@ -379,10 +389,18 @@ class Observed:
     """Devices to prepare for in its newest desired state. Level 3."""
     prepared: Prepared | None = None
     """None while there is no successor. Level 3."""
+    reached: Reached | None = None
+    """How far the newest process came that ended without a report of it; None if it left no word
+    where this SideCar reads. Level 5."""
+    refused: bool = False
+    """True if Reshape itself refused to train the program that ended with ``exception``. Level 5.
+    """
 
 
 def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
+    if level < LEVEL_REACHED:
+        observed = replace(observed, reached=None, refused=False)
     if level < LEVEL_EVALUATIONS and observed.progress.evaluations:
         observed = replace(observed, progress=replace(observed.progress, evaluations=()))
     if level < LEVEL_STARTS:

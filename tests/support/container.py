@@ -22,6 +22,7 @@ from reshape_sidecar.wire import (
     Prepared,
     PrepareStage,
     Progress,
+    Reached,
     Saves,
     Standby,
     TargetProgress,
@@ -40,6 +41,8 @@ class Knobs(TypedDict, total=False):
     standby: Standby
     can_prepare: bool
     slow_prepare: bool
+    refused: bool
+    reached: Reached | None
 
 
 @dataclass
@@ -89,6 +92,9 @@ class Container:
     """True: what it prepares does not become ready."""
     prepare: tuple[str, ...] | None = None
     prepared: Prepared | None = None
+    refused: bool = False
+    """True: Reshape itself refuses its program."""
+    reached: Reached | None = None
 
     def converge(self, desired: Desired | None) -> bool:
         """Take up what it shall be, as far as it can; True: it is to leave."""
@@ -149,9 +155,9 @@ class Container:
     def _stop(self, desired: Desired) -> bool:
         """Ask training to save; True once nothing runs."""
         if self.program is Saves.NEVER:
-            lost = self.step - (self.saved_step or 0)
+            lost = max(0, self.step - (self.saved_step or 0))
             self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.saved_step, lost)
-            self.step = self.saved_step or 0
+            self.step = min(self.step, self.saved_step or 0)
         elif self.saves:
             self.saved_step = self.step
             self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.step)
@@ -163,7 +169,7 @@ class Container:
             self.phase = Phase.RUNNING
             return False
         else:
-            lost = self.step - (self.saved_step or 0)
+            lost = max(0, self.step - (self.saved_step or 0))
             self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.saved_step, lost)
         self.running = ()
         return True
@@ -193,6 +199,9 @@ class Container:
             times=self.times,
             saves=self.program if self.phase is Phase.RUNNING else None,
             exception=self.exception if self.phase is Phase.CRASHED else None,
+            exception_message="no such loader" if self.refused else None,
+            refused=self.refused and self.phase is Phase.CRASHED,
+            reached=self.reached,
             standby=self.standby,
             can_prepare=self.can_prepare,
             prepare=self.prepare,

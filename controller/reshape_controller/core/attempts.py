@@ -6,6 +6,7 @@ and retries, ends. GPUs pass between jobs in ``core.coordinator`` alone.
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Unpack
 
 from reshape_controller.core import gang
@@ -23,7 +24,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
-from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
+from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Reached
 
 PAUSED = "paused, checkpoint kept: "
 """Begins the reason of a job that was paused because it has no retry or no size left."""
@@ -256,16 +257,52 @@ def finish(tx: Transaction, job_id: JobId, state: JobState, reason: str) -> Job:
     return job
 
 
-def count_lost_work(tx: Transaction, job_id: JobId) -> Job:
+class LastWord(Enum):
+    """What is known of the steps of a process that ended."""
+
+    TOLD = auto()
+    """Its SideCar has told its last step."""
+    WITH_CONTAINER = auto()
+    """Its SideCar ended with it. The next attempt tells that step if it can read it."""
+    WITH_HOST = auto()
+    """Its host may have lost what the process wrote last."""
+
+
+def count_lost_work(tx: Transaction, job_id: JobId, word: LastWord) -> Job:
     """Count the unsaved steps of the job as lost, if it trains, and return the job.
 
-    Steps lost earlier, in a crash or in an earlier attempt, are counted already.
+    Steps lost earlier, in a crash or in an earlier attempt, are counted already. Of a program that
+    has reported no step the loss is unknown.
     """
     job = tx.state.jobs[job_id]
     if job.stage not in (Stage.TRAINING, Stage.SAVING):
         return job
-    saved = job.progress.checkpoint_step or 0
-    return tx.update(job_id, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
+    step, saved = job.progress.step, job.progress.checkpoint_step or 0
+    job = tx.update(job_id, steps_lost=job.steps_lost + max(0, step - saved))
+    if not tx.limits.loss_rules:
+        return job
+    if not job.reports_steps or word is LastWord.WITH_HOST:
+        job = tx.update(job_id, steps_lost_known=False)
+    if job.reports_steps and word is not LastWord.TOLD:
+        job = tx.update(job_id, lost_attempt=job.attempt, lost_to_step=step)
+    return job
+
+
+def count_late_loss(tx: Transaction, job_id: JobId, reached: Reached | None) -> None:
+    """Count what ``reached`` tells beyond the last report of an attempt that ended without one; if
+    it tells nothing of that attempt, more steps may be lost than are counted."""
+    job = tx.state.jobs[job_id]
+    if not job.lost_attempt:
+        return
+    is_told = reached is not None and reached.attempt == job.lost_attempt
+    more = max(0, reached.step - job.lost_to_step) if is_told and reached is not None else 0
+    tx.update(
+        job_id,
+        steps_lost=job.steps_lost + more,
+        steps_lost_known=job.steps_lost_known and is_told,
+        lost_attempt=0,
+        lost_to_step=0,
+    )
 
 
 def count_failure(tx: Transaction, job_id: JobId, reason: str) -> Job:
@@ -290,6 +327,12 @@ def counts_starts(tx: Transaction) -> bool:
     return tx.limits.start_rules >= 2
 
 
+def goes_back(tx: Transaction) -> bool:
+    """Return whether a job that fails soon after a reshape goes back, and a refusal is final; not
+    in a log of an earlier release."""
+    return tx.limits.start_rules >= 3
+
+
 def keeps_checkpoint(tx: Transaction, job_id: JobId) -> bool:
     """Return whether a job without a retry left is paused, because it has a checkpoint."""
     return counts_starts(tx) and bool(tx.state.jobs[job_id].progress.checkpoint_step)
@@ -311,8 +354,7 @@ def spend_retry(tx: Transaction, job_id: JobId, reason: str) -> str:
 
 def loss(job: Job) -> str:
     """Return what a stop of a program that cannot save loses now."""
-    steps = job.unsaved_steps
-    lost = f"{steps} steps" if steps else "an unknown number of steps"
+    lost = f"{job.unsaved_steps} steps" if job.reports_steps else "an unknown number of steps"
     return f"it cannot save, so {lost} will be lost"
 
 

@@ -8,9 +8,11 @@ pauses a job whose program fails in the same way at two sizes.
 from __future__ import annotations
 
 from reshape_controller.core import attempts
+from reshape_controller.core.attempts import LastWord
 from reshape_controller.core.coordinator import handover_abort
+from reshape_controller.core.limits import TRIAL_S
 from reshape_controller.core.model import Failure, Job, JobId, JobState
-from reshape_controller.core.phrases import each_gpus, gpus
+from reshape_controller.core.phrases import duration, each_gpus, gpus
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Observed
 
@@ -18,7 +20,12 @@ from reshape_sidecar.wire import Observed
 def failure_of(job: Job, report: Observed) -> Failure:
     """Return the failure of the job's process that a report of a crash names."""
     return Failure(
-        job.attempt, len(job.gpus), report.exit_code, report.exception, report.exception_message
+        job.attempt,
+        len(job.gpus),
+        report.exit_code,
+        report.exception,
+        report.exception_message,
+        report.refused,
     )
 
 
@@ -31,6 +38,8 @@ def on_start_failed(tx: Transaction, job_id: JobId, reason: str, failure: Failur
     if unseen:  # the missing GPU is the cause, not the program
         handover_abort.leave(tx, job_id)
         attempts.end(tx, job_id, f"queued again: {unseen}")
+        return
+    if _refused(tx, job_id, failure):
         return
     may_fall_back = _may_fall_back(tx, job, failure.size)
     if may_fall_back:
@@ -78,7 +87,9 @@ def on_crash(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> N
     handover_abort.stop_receiving(tx, job_id, reason)
     before = tx.state.jobs[job_id].failure
     again = before is not None and before.attempt == failure.attempt and before.is_death
-    attempts.count_lost_work(tx, job_id)
+    attempts.count_lost_work(tx, job_id, LastWord.TOLD)
+    if _refused(tx, job_id, failure) or _went_back(tx, job_id, reason, failure):
+        return
     if attempts.counts_starts(tx):
         tx.update(job_id, failure=failure)
     used_up = attempts.spend_retry(tx, job_id, reason)
@@ -108,17 +119,76 @@ def exclude_size(tx: Transaction, job_id: JobId, size: int, reason: str) -> None
     if not reshaped and not job.unfit_on and _tries_elsewhere(tx, job_id, reason):
         return
     failed = f"failed to start twice on {gpus(size)}; last error: {reason}"
-    if job.pinned == size and _may_fall_back(tx, job, size):
-        job = tx.update(job_id, pinned=None)
-        failed += "; its GPU count is not fixed any more"
-    job = tx.update(job_id, struck=(*job.struck, size), start_failures=(), unfit_on=())
-    tx.note(job, "size-struck", failed)
+    returns = attempts.goes_back(tx) and not job.reports_steps
+    back_to = job.trained_on if returns and _may_fall_back(tx, job, size) else 0
+    job = _strike(tx, job, size, failed, back_to)
     if job.sizes:
         failed = f"failed to start on {gpus(size)}; last error: {reason}"
-        attempts.end(tx, job_id, f"queued again: {failed}")
+        attempts.end(tx, job_id, f"queued again{_for(job)}: {failed}")
     else:
         tried = each_gpus(job.struck)
         end_for_good(tx, job_id, f"failed to start on {tried}; last error: {reason}")
+
+
+def begin_trial(tx: Transaction, job: Job) -> None:
+    """Have a job, which makes its first step now, begin to prove its size."""
+    if attempts.goes_back(tx):
+        before = job.trained_on if job.trained_on != len(job.gpus) else job.size_before
+        tx.update(job.id, size_before=before, first_step_at_s=tx.now_s, back_to=0)
+
+
+def _went_back(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> bool:
+    """Have a job go back to the size that it trained on before, at the cost of no retry, if its
+    program reports no steps and failed soon after its first start at this size (R5). Without its
+    steps nobody knows whether it got as far as to train. Returns whether it does."""
+    job, size = tx.state.jobs[job_id], failure.size
+    since_s, before = job.first_step_at_s, job.size_before
+    if not attempts.goes_back(tx) or job.reports_steps or since_s is None:
+        return False
+    if size in job.proven or before in (0, size, *job.struck) or tx.now_s - since_s >= TRIAL_S:
+        return False
+    tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
+    job = handover_abort.leave(tx, job_id)
+    after = duration(tx.now_s - since_s)
+    failed = f"failed {after} after its first start on {gpus(size)}; last error: {reason}"
+    job = _strike(tx, tx.update(job_id, failure=failure), size, failed, before)
+    attempts.end(tx, job_id, f"queued again{_for(job)}: {failed}")
+    return True
+
+
+def _refused(tx: Transaction, job_id: JobId, failure: Failure) -> bool:
+    """End a job that Reshape itself refuses to train as it is: another start would be refused too,
+    and so it spends no retry. If the job trained on another number of GPUs before, this one is
+    struck, and the job goes back. Returns whether it was refused."""
+    if not (attempts.goes_back(tx) and failure.refused):
+        return False
+    job, size = tx.update(job_id, failure=failure), failure.size
+    before = job.size_before if job.trained_on == size else job.trained_on
+    refused = f"refused by Reshape on {gpus(size)}: {failure.message}"
+    handover_abort.leave(tx, job_id)
+    if before in (0, size, *job.struck) or size in job.proven:
+        end_for_good(tx, job_id, refused)
+    else:
+        job = _strike(tx, tx.state.jobs[job_id], size, refused, before)
+        attempts.end(tx, job_id, f"queued again{_for(job)}: {refused}")
+    return True
+
+
+def _strike(tx: Transaction, job: Job, size: int, text: str, back_to: int) -> Job:
+    """Exclude a size, and return the job. ``back_to``: the size at which it starts next; 0: any."""
+    if job.pinned == size and (back_to or _may_fall_back(tx, job, size)):
+        job = tx.update(job.id, pinned=None)
+        text += "; its GPU count is not fixed any more"
+    job = tx.update(
+        job.id, struck=(*job.struck, size), start_failures=(), unfit_on=(), back_to=back_to
+    )
+    tx.note(job, "size-struck", text)
+    return job
+
+
+def _for(job: Job) -> str:
+    """Return for which GPUs a job is queued, if it goes back; else nothing."""
+    return f" for the {gpus(job.back_to)} that it trained on" if job.back_to else ""
 
 
 def on_unfit(tx: Transaction, job_id: JobId, reason: str, *, checks: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from reshape_controller.core import attempts, failures, preemption
 from reshape_controller.core import events as ev
+from reshape_controller.core.attempts import LastWord
 from reshape_controller.core.coordinator import gpu_ledger, handover, handover_abort
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
@@ -154,7 +155,7 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
         job = _leave_hand_overs(tx, job_id, reason)
         gpu_ledger.release(tx, job_id, job.gpus, job.generation)
         tx.update(job_id, gpus=())
-        attempts.count_lost_work(tx, job_id)
+        attempts.count_lost_work(tx, job_id, LastWord.WITH_CONTAINER)
         if not taken_away:
             reason = attempts.count_failure(tx, job_id, reason).reason
     else:
@@ -257,7 +258,7 @@ def _evict_from_host(tx: Transaction, host: Host, reason: str) -> None:
             continue
         if job.is_on(host.id):
             _leave_hand_overs(tx, job_id, reason)
-            job = attempts.count_lost_work(tx, job_id)
+            job = attempts.count_lost_work(tx, job_id, LastWord.WITH_HOST)
             if job.hosts and job.failed_attempt == job.attempt:
                 # What was left of the gang failed because the others did not answer.
                 job = tx.update(job_id, failures=job.failures - 1, failed_attempt=0)

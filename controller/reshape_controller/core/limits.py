@@ -54,28 +54,32 @@ class Limits:
     start_failures_max: int = 2
     """R5: failed starts at one size before the size is struck."""
     start_rules: int = 1
-    """R5: 2 if each start that follows a failure spends a retry; 1 in logs of earlier releases."""
+    """R5: 2 or more if each start that follows a failure spends a retry; 3 or more if a failure soon
+    after a reshape goes back, and a refusal is final. Less in logs of earlier releases."""
     service_rules: int = 0
     """1 if starts are dated and attained service is counted; 0 in logs of earlier releases."""
     cancel_rules: int = 0
     """1 if a cancelled program is killed kill_after_s after its TERM; 0 in logs of earlier releases
     (at its save deadline)."""
 
+    loss_rules: int = 0
+    """1 if a job notes whether it lost steps that nobody counted; 0 in logs of earlier releases."""
     import_rules: int = 0
     """1 if donors train on until the newcomer has imported its framework; 0 in logs of earlier
     releases (until it is initialised)."""
 
 
-LOCAL = Limits(start_rules=2, service_rules=1, cancel_rules=1, import_rules=1)
+LOCAL = Limits(start_rules=3, service_rules=1, cancel_rules=1, loss_rules=1, import_rules=1)
 KUBERNETES = Limits(
     early_init_s=900.0,
     first_step_s=600.0,
     verify_s=300.0,
     prepare_s=300.0,
     imports_s=300.0,
-    start_rules=2,
+    start_rules=3,
     service_rules=1,
     cancel_rules=1,
+    loss_rules=1,
     import_rules=1,
 )
 """Image pulls take minutes, and no release can be verified while an API server is away."""
@@ -89,6 +93,9 @@ EQUAL_RUNTIME_MIN_S = 1800.0
 """Shortest run of a job before a job of equal priority may preempt it."""
 EQUAL_PREEMPTION_EVERY_S = 3600.0
 """Shortest time from a preemption of a job to the next by a job of equal priority."""
+TRIAL_S = 600.0
+"""Time from the first step at a size until the job has proven that it trains at that size. A
+program without reports of steps that fails earlier goes back to its size before (R5)."""
 PLAN_AGAIN_MIN_S = 1.0
 """Shortest wait until the planning time that an empty plan names."""
 PLAN_ROUNDS_MAX = 200

@@ -163,6 +163,8 @@ class Failure:
     exception: str | None = None
     """Type of the Python exception; None without one."""
     message: str | None = None
+    refused: bool = False
+    """True if Reshape itself refused to train the program as it is."""
 
     @property
     def signal(self) -> str | None:
@@ -296,11 +298,20 @@ class Job:
     observed: Observed | None = None
     progress: Progress = Progress()
     struck: tuple[int, ...] = ()
-    """Excluded sizes: those at which it failed to start twice (R5)."""
+    """Excluded sizes: those at which it does not start, or failed soon after (R5)."""
     start_failures: tuple[int, ...] = ()
     """Size of each failed start since the last good one at that size."""
     trained_on: int = 0
     """GPUs of its last first step; 0: it made none."""
+    size_before: int = 0
+    """GPUs that it trained on before those of its last first step; 0: none."""
+    first_step_at_s: float | None = None
+    """Time of its last first step."""
+    proven: tuple[int, ...] = ()
+    """Sizes at which it has trained for ``limits.TRIAL_S`` at a stretch."""
+    back_to: int = 0
+    """The only size at which it starts next, because it failed soon after its start at another; 0:
+    it may start at each of its sizes."""
     failures: int = 0
     failure: Failure | None = None
     """The newest failure of a process of it."""
@@ -318,6 +329,13 @@ class Job:
     reshape_ups: int = 0
     reshape_downs: int = 0
     steps_lost: int = 0
+    steps_lost_known: bool = True
+    """False once it lost steps that nobody counted: ``steps_lost`` is then the known part."""
+    lost_attempt: int = 0
+    """The attempt that ended without a last report, so that the next one may know of more steps; 0:
+    none."""
+    lost_to_step: int = 0
+    """The step up to which the loss of ``lost_attempt`` is counted."""
     process_restarts: int = 0
     container_restarts: int = 0
     longest_save_s: float = 0.0
@@ -373,7 +391,10 @@ class Job:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Optional numbers of GPUs that are not excluded; the pinned number alone, if any."""
+        """Optional numbers of GPUs that are not excluded; the pinned number alone, if any, or that
+        to which it goes back."""
+        if self.back_to:
+            return (self.back_to,)
         if not self.struck and self.pinned is None:
             return self.spec.optional_gpus
         return tuple(
@@ -398,6 +419,16 @@ class Job:
         """What its program can do at a request to stop."""
         may_restart = self.spec.may_restart
         return program_of(self.saves, has_resumed=self.has_resumed, may_restart=may_restart)
+
+    @property
+    def reports_steps(self) -> bool:
+        """Whether its program has ever reported a step. If not, the loss at a stop is unknown."""
+        return self.progress.step > 0
+
+    @property
+    def all_loss_known(self) -> bool:
+        """Whether ``steps_lost`` is all that it has lost, as far as can be known now."""
+        return self.steps_lost_known and not self.lost_attempt
 
     @property
     def unsaved_steps(self) -> int:

@@ -143,6 +143,7 @@ def _is_initialized(job: Job, report: Observed) -> bool:
 
 def on_initialized(tx: Transaction, job_id: JobId, report: Observed) -> None:
     """Make a launched job ready for its GPUs, and grant them if they are there."""
+    attempts.count_late_loss(tx, job_id, report.reached)
     job = tx.state.jobs[job_id]
     waits = job.hand_over is not None
     job = tx.move(
@@ -216,6 +217,7 @@ def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
     """Have a started job train, and carry out what waited for that."""
     job = tx.state.jobs[job_id]
     size = len(job.gpus)
+    failures.begin_trial(tx, job)
     job = tx.move(
         job_id,
         Stage.TRAINING,

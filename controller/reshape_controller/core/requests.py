@@ -55,6 +55,7 @@ def _resume(tx: Transaction, job_id: JobId, reason: str) -> None:
     changes: JobChanges = {"halt_wanted": False}
     if JobState.HALTED in (job.state, job.after_end):  # it is paused, or its container is ending
         changes |= {"reason": reason, "struck": (), "unfit_on": (), "failed_starts": ()}
+        changes["back_to"] = 0
         if job.failures > job.spec.retries:
             changes["failures"] = 0
     if job.state is JobState.HALTED:
@@ -71,9 +72,9 @@ def _pin(tx: Transaction, job_id: JobId, size: int | None, user: str) -> None:
     job = tx.state.jobs[job_id]
     if job.state.terminal:
         return
-    if size is not None and size not in replace(job, pinned=None).sizes:
+    if size is not None and size not in replace(job, pinned=None, back_to=0).sizes:
         return
-    job = tx.update(job_id, pinned=size)
+    job = tx.update(job_id, pinned=size, back_to=0)
     tx.state.plan_wanted = True
     what = "may use all its GPU counts" if size is None else f"fixed at {gpus(size)}"
     tx.note(job, "pinned", f"{what}, by {user}")

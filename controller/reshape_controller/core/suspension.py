@@ -8,6 +8,7 @@ Never: counts a failure, or grants one of these GPUs before its release is verif
 from __future__ import annotations
 
 from reshape_controller.core import attempts
+from reshape_controller.core.attempts import LastWord
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.model import ChangeKind, DeadlineKind, Job, JobId, JobState, Stage
 from reshape_controller.core.transaction import Transaction
@@ -40,7 +41,7 @@ def _take_gpus(tx: Transaction, job: Job, reason: str) -> None:
     handover_abort.abort(tx, job.id, reason)
     job = handover_abort.leave(tx, job.id)
     gpu_ledger.release(tx, job.id, job.gpus, job.generation)
-    attempts.count_lost_work(tx, job.id)
+    attempts.count_lost_work(tx, job.id, LastWord.WITH_CONTAINER)
     if leaves or job.halt_wanted:
         tx.update(job.id, gpus=())
         attempts.remove(tx, job.id, job.reason or reason, after=after)

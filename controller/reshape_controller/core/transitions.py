@@ -217,7 +217,9 @@ STAGE_CHANGES = (
         (Stage.TRAINING,),
         Stage.ENDING,
         "the training process crashed, and no retry is left: over, or paused with its checkpoint; "
-        "or it died a second time in this attempt: queued again with a back-off",
+        "or it died a second time in this attempt: queued again with a back-off; or it reports no "
+        "steps and failed soon at a new size: queued again for the size before; or Reshape itself "
+        "refused it: over, or paused with its checkpoint",
         "failures.on_crash",
     ),
     StageChange((Stage.SAVING,), Stage.STOPPING, "outcome `stopping`", "handover.on_answer"),

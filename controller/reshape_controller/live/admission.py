@@ -83,15 +83,13 @@ def size_to_pin(job: Job, size: object) -> int | None:
     """Check a requested size and return it; None for all sizes. Raises Refused."""
     if size is None:
         return None
-    sizes = replace(job, pinned=None).sizes
+    sizes = replace(job, pinned=None, back_to=0).sizes
     message = f"{size!r:.40} is not a GPU count of {job.id}"
     if isinstance(size, int) and not isinstance(size, bool):
         if size in sizes:
             return size
         if size in job.struck:
-            message = (
-                f"{job.id} failed to start twice on {gpus(size)}; pause and resume it to try again"
-            )
+            message = f"{job.id} failed to start on {gpus(size)}; pause and resume it to try again"
     choices = ", ".join(map(str, sizes)) or "none"
     raise Refused(
         (FieldError("size", message, f"use one of: {choices}; to allow all: reshape unpin"),)

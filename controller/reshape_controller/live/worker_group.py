@@ -198,6 +198,7 @@ class WorkerGroup:
             exit_code=dead.exit_code,
             exception=dead.exception,
             exception_message=dead.exception_message,
+            refused=dead.refused,
         )
 
     def _failure(self) -> Observed | None:

@@ -250,9 +250,11 @@ def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[s
         job_id,
         Stage.STOPPING,
         steps_lost=job.steps_lost + outcome.lost_steps,
+        steps_lost_known=job.steps_lost_known and _counts_loss(tx, job, outcome),
         deadline=attempts.until(tx, DeadlineKind.STOP, tx.limits.kill_after_s + tx.limits.stop_s),
     )
-    tx.note(job, "stopping", _what_was_saved(job, outcome), outcome.lost_steps)
+    said = _what_was_saved(outcome, known=_counts_loss(tx, job, outcome))
+    tx.note(job, "stopping", said, outcome.lost_steps)
 
 
 def on_stopped(tx: Transaction, job_id: JobId) -> None:
@@ -415,11 +417,16 @@ def _grant(tx: Transaction, job_id: JobId, hand_over: HandOver) -> None:
     tx.note(job, "granted", f"{gpus(len(hand_over.gpus))}: {', '.join(hand_over.gpus)}")
 
 
-def _what_was_saved(job: Job, outcome: Outcome) -> str:
-    if outcome.saved_step is None and not job.progress.step:
-        return "no checkpoint; the script reported no step, so the lost work is unknown"
+def _what_was_saved(outcome: Outcome, *, known: bool) -> str:
     saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
+    if not known:
+        return f"{saved}; the script reported no step, so the lost work is unknown"
     return f"{saved}, {outcome.lost_steps} steps lost"
+
+
+def _counts_loss(tx: Transaction, job: Job, outcome: Outcome) -> bool:
+    """Whether the outcome counts the lost steps: not if the program has never reported one."""
+    return not tx.limits.loss_rules or job.reports_steps or outcome.saved_step == 0
 
 
 def _what_was_planned(
