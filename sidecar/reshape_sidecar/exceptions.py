@@ -41,6 +41,14 @@ def describe(error: BaseException) -> tuple[str, str]:
     return type(error).__name__, message
 
 
+def raised_by_rank(rank: int, pid: int, error: BaseException) -> str:
+    """Return the line in which one of several training processes says what ends it; the type with
+    its module, as Python prints it."""
+    kind, message = type(error), describe(error)[1]
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return f"\nreshape: rank {rank} (pid {pid}) raised {name}: {message}\n"
+
+
 def group_message(message: str, first: str) -> str:
     """Return the message of an exception group with the first exception in it."""
     return f"{message}; the first: {first}"[:MESSAGE_CHARS_MAX] if first else message

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from reshape_sidecar import session
+from reshape_sidecar.exceptions import raised_by_rank
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.settings import HookSettings
@@ -59,9 +60,14 @@ class RankHook:
             self.ranks.finish()
 
     def failed(self, error: BaseException) -> None:
-        """Note the exception that ends the script; Python prints it, and the agent reads that."""
-        if self.ranks is not None:
-            self.ranks.fail()
+        """Note the exception that ends the script. Python prints it between the lines of the other
+        ranks, so it is printed again in one line that names the rank: the agent reads that."""
+        if self.ranks is None:
+            return
+        self.ranks.fail()
+        if not isinstance(error, SystemExit):
+            line = raised_by_rank(self.settings.rank, os.getpid(), error)
+            os.write(2, line.encode(errors="replace"))
 
 
 def start() -> RankHook:

@@ -12,7 +12,7 @@ import os
 import time
 from dataclasses import replace
 
-from reshape_sidecar import cgroup, checkpoints, claims, limits, takeover
+from reshape_sidecar import cgroup, checkpoints, claims, limits, step_file, takeover
 from reshape_sidecar.agent import (
     converge,
     environment,
@@ -96,6 +96,7 @@ class Actions:
             state.folder,
             training,
             state.memory.progress.step,
+            state.memory.own_saved_step,
             memory_ran_out=self._memory_kills > before,
         )
         report = state.hook
@@ -104,10 +105,9 @@ class Actions:
             ended = replace(ended, exception=report.exception, exception_message=message)
         log.info("generation %s ended with exit code %s", ended.generation, ended.exit_code)
         state.timestamps = replace(state.timestamps, ended_at_s=training.ended_at_s)
-        # An agent that was started again has missed reports of steps; the checkpoint proves some.
+        # An agent that was started again has missed reports of steps.
         known = state.memory.progress
-        step = max(known.step, ended.saved_step or 0)
-        progress = replace(known, step=step, checkpoint_step=ended.saved_step)
+        progress = replace(known, step=ended.step, checkpoint_step=ended.saved_step)
         state.persist(ended=ended, progress=progress)
 
     def _answer(self, outcome: Outcome) -> None:
@@ -127,14 +127,22 @@ class Actions:
         state = self._state
         training = state.status().training
         of = 0 if training is None else training.generation
-        newest = await asyncio.to_thread(
-            run_as, state.user, process_exit.newest_checkpoint, state.spec, of
+        memory = state.memory
+        step, saved, _ = await asyncio.to_thread(
+            run_as,
+            state.user,
+            process_exit.steps_at_end,
+            state.spec,
+            state.folder,
+            of,
+            memory.progress.step,
+            memory.own_saved_step,
         )
         if generation != state.memory.generation or state.memory.answered:
             return
-        step = None if newest is None else newest.manifest.step
-        lost = converge.lost_steps(state.memory.progress.step, step)
-        self._answer(Outcome(generation, OutcomeKind.STOPPING, step, lost))
+        step = max(step, state.memory.progress.step)
+        lost = converge.lost_steps(step, saved)
+        self._answer(Outcome(generation, OutcomeKind.STOPPING, saved, lost))
 
     def _confirm_stopped(self, generation: int) -> None:
         state = self._state
@@ -169,6 +177,8 @@ class Actions:
         chief = state.spec.worker == 0  # the only one of several workers that publishes
         if chief and not state.memory.claimed and not await self._claim():
             return
+        folder = process_exit.checkpoint_folder(state.spec)
+        own = await asyncio.to_thread(run_as, state.user, step_file.saved, folder)
         desired = state.memory.desired
         if desired is None or desired.generation != generation:
             return
@@ -180,6 +190,7 @@ class Actions:
                 started_generation=generation,
                 devices=desired.devices,
                 process_restarts=memory.process_restarts + (memory.started_generation > 0),
+                own_saved_step=own,
                 progress=process_exit.progress_after(memory.progress, memory.ended),
                 times=replace(memory.times, prepare_s=prepare_s),
             )

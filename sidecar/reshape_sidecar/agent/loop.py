@@ -19,6 +19,7 @@ from typing import Any
 from reshape_sidecar import gpu, limits
 from reshape_sidecar.agent import (
     converge,
+    process_exit,
     reporting,
     selfcheck,
     standby,
@@ -34,7 +35,7 @@ from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.agent.training_server import serve
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import SOCKET_NAME
-from reshape_sidecar.user import User
+from reshape_sidecar.user import User, run_as
 from reshape_sidecar.wire import Desired
 
 log = logging.getLogger("agent")
@@ -206,9 +207,30 @@ class Agent:
         state.wake.set()
         state.push()
         while True:
+            await self._read_saved_step()
             if state.spec.device_mode is DeviceMode.POOL:
                 state.gpu_use = await asyncio.to_thread(gpu.use, state.spec.host_devices)
             await asyncio.sleep(limits.HEARTBEAT_S)
+
+    async def _read_saved_step(self) -> None:
+        """Read which step a program has saved by itself; in memory only, as its exit tells it."""
+        state = self._state
+        before = state.memory
+        step, known = before.progress.step, before.progress.checkpoint_step
+        saved = await asyncio.to_thread(
+            run_as,
+            state.user,
+            process_exit.saved_by_itself,
+            state.spec,
+            step,
+            before.own_saved_step,
+        )
+        reports = state.hook is not None and state.hook.progress.checkpoint_step is not None
+        is_new = saved is not None and (saved != before.own_saved_step or saved <= step)
+        if is_new and not reports and saved != known and state.memory is before:
+            progress = replace(before.progress, checkpoint_step=saved)
+            state.memory = replace(before, progress=progress)
+            state.push()
 
     async def _converge_forever(self, actions: Actions) -> None:
         state = self._state

@@ -39,6 +39,8 @@ class ProcessExit:
     error: str | None = None
     exception: str | None = None
     exception_message: str | None = None
+    refused: bool = False
+    """True if Reshape itself refused to train the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Memory:
     claimed: bool = False
     unfit: str | None = None
     process_restarts: int = 0
+    own_saved_step: int | None = None
+    """Step that the program said it had saved by itself, when its newest process was started."""
     progress: Progress = Progress()
     times: PhaseTimes = PhaseTimes()
 

@@ -3,7 +3,8 @@
 Does: finds the last traceback, and takes its exception if the interpreter printed it at its end:
 the traceback begins in the main script, and nothing but an indented text follows. Of any other
 traceback the script printed it and went on, so it did not end the program; the exception is then
-not known. A message of several lines hides the exception in the same way.
+not known. A message of several lines hides the exception in the same way. Of several ranks it takes
+the exception of the one that their parent names: the first that failed.
 """
 
 from __future__ import annotations
@@ -33,16 +34,48 @@ _LIBRARIES = re.compile(
     r"|CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE_CUDA_DSA`"
 )
 """Beginnings of lines that TensorFlow and PyTorch print after the interpreter's traceback."""
+_FIRST_TO_FAIL = re.compile(r"reshape: (?P<who>rank \d+) of \d+ (?P<pid>\(pid \d+\)) ended with ")
+_OF_RANKS = "reshape: rank "
+OWN_MODULES = ("reshape_sidecar.", "_reshape_hook.")
+REFUSALS = ("BatchError", "FitError", "LoaderError", "LoopError", "NotJoined")
+"""Classes in these modules with which Reshape refuses to train a program as it is."""
 TypeAndMessage = tuple[str, str]
 
 
 def exception_in(log: str) -> TypeAndMessage | tuple[None, None]:
     """Return type and message of the exception that ended the program that wrote ``log``."""
-    lines = [line for line in _without_ignored(log.splitlines()) if not _LIBRARIES.match(line)]
+    found = _named_in(log)
+    return (found[0].rpartition(".")[2], found[1]) if found else (None, None)
+
+
+def is_refusal(log: str) -> bool:
+    """Return whether Reshape itself has ended the program that wrote ``log``: another start of the
+    same program would end in the same way."""
+    found = _named_in(log)
+    own = found is not None and found[0].startswith(OWN_MODULES)
+    return found is not None and own and found[0].rpartition(".")[2] in REFUSALS
+
+
+def _named_in(log: str) -> TypeAndMessage | None:
+    """Return the type, with its module if the log names it, and the message."""
+    of_rank = _of_first_rank(log)
+    if of_rank is not None:
+        return of_rank
+    lines = [line for line in log.splitlines() if not line.startswith(_OF_RANKS)]
+    lines = [line for line in _without_ignored(lines) if not _LIBRARIES.match(line)]
     flush_left = [number for number, line in enumerate(lines) if not line[:1].isspace()]
     last = flush_left[-1] if flush_left else -1
-    found = _group(lines[last + 1 :]) or _graph_error(lines) or _single(lines, last)
-    return found or (None, None)
+    return _group(lines[last + 1 :]) or _graph_error(lines) or _single(lines, last)
+
+
+def _of_first_rank(log: str) -> TypeAndMessage | None:
+    """Return what the first rank that failed has said of its end."""
+    failed = _FIRST_TO_FAIL.search(log)
+    if failed is None:
+        return None
+    said = re.escape(f"reshape: {failed['who']} {failed['pid']} raised ")
+    found = re.search(rf"^{said}(?P<type>[\w.<>]+): ?(?P<message>.*)$", log, re.MULTILINE)
+    return None if found is None else (found["type"], found["message"][:MESSAGE_CHARS_MAX])
 
 
 def _without_ignored(lines: list[str]) -> list[str]:
@@ -74,7 +107,7 @@ def _single(lines: list[str], last: int) -> TypeAndMessage | None:
         is_end = not block or _FRAME.match(block[0]) is not None
     else:  # the traceback may be longer than what was read of the log, the first line a part of it
         is_end = begin <= 1 and any(_FRAME.match(line) for line in block)
-    return (kind, (matched["message"] or "")[:MESSAGE_CHARS_MAX]) if is_end else None
+    return (matched["type"], (matched["message"] or "")[:MESSAGE_CHARS_MAX]) if is_end else None
 
 
 def _group(lines: list[str]) -> TypeAndMessage | None:
@@ -88,7 +121,7 @@ def _group(lines: list[str]) -> TypeAndMessage | None:
     if not texts or not _FIRST_FRAME.match(texts[0]) or not found:
         return None
     first = found[1].group() if len(found) > 1 else ""
-    return found[0]["type"].rpartition(".")[2], group_message(found[0]["message"] or "", first)
+    return found[0]["type"], group_message(found[0]["message"] or "", first)
 
 
 def _graph_error(lines: list[str]) -> TypeAndMessage | None:
@@ -98,5 +131,5 @@ def _graph_error(lines: list[str]) -> TypeAndMessage | None:
     for number in range(len(lines) - 1, -1, -1):
         if (found := _GRAPH_ERROR.match(lines[number])) is not None:
             message = message_of("\n".join([GRAPH_ERROR, *lines[number + 1 :]]))
-            return found["type"].rpartition(".")[2], message
+            return found["type"], message
     return None

@@ -12,9 +12,9 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from reshape_sidecar import checkpoints, limits
+from reshape_sidecar import checkpoints, limits, step_file
 from reshape_sidecar.agent.memory import ProcessExit
-from reshape_sidecar.agent.printed_exception import exception_in
+from reshape_sidecar.agent.printed_exception import exception_in, is_refusal
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
@@ -53,15 +53,48 @@ def newest_checkpoint(spec: AttemptSpec, generation: int) -> PublishedCheckpoint
         return None
 
 
+def saved_by_itself(spec: AttemptSpec, step: int, before: int | None) -> int | None:
+    """Return the step that the program has saved by itself, as it says; None if it says none.
+
+    ``step``: the last one that it reported; 0: none. ``before``: what it said as its process was
+    started. What stands since then, and is later than this step, is of an earlier training.
+    """
+    said = step_file.saved(checkpoint_folder(spec))
+    return None if said == before and 0 < step < (said or 0) else said
+
+
+def steps_at_end(
+    spec: AttemptSpec, folder: Folder, generation: int, step: int, before: int | None
+) -> tuple[int, int | None, PublishedCheckpoint | None]:
+    """Return the last step of the process of ``generation``, the step that is saved, and the whole
+    checkpoint that holds it, if Reshape's code has written it.
+
+    ``step`` and ``before``: as in ``saved_by_itself``. A saved step proves a step, unless the
+    program has never reported one: then nobody knows how many it made.
+    """
+    step = max(step, step_file.step_of(folder.run, generation))
+    newest = newest_checkpoint(spec, generation)
+    if newest is not None:
+        return max(step, newest.manifest.step), newest.manifest.step, newest
+    own = saved_by_itself(spec, step, before)
+    return max(step, own or 0) if step else 0, own, None
+
+
 def inspect(
-    spec: AttemptSpec, folder: Folder, training: TrainingProcess, step: int, *, memory_ran_out: bool
+    spec: AttemptSpec,
+    folder: Folder,
+    training: TrainingProcess,
+    step: int,
+    own_saved_step: int | None = None,
+    *,
+    memory_ran_out: bool,
 ) -> ProcessExit:
     """Return how this training process ended.
 
-    ``step``: the last one that it reported. ``memory_ran_out``: the kernel has killed a process of
-    the container because memory ran out.
+    ``step``: the last one that it reported. ``own_saved_step``: as in ``Memory``.
+    ``memory_ran_out``: the kernel has killed a process of the container because memory ran out.
     """
-    newest = newest_checkpoint(spec, training.generation)
+    step, saved, newest = steps_at_end(spec, folder, training.generation, step, own_saved_step)
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
     complete = newest is not None and newest.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
@@ -75,11 +108,12 @@ def inspect(
         code,
         asked=training.rung,
         step=step,
-        saved_step=None if newest is None else newest.manifest.step,
+        saved_step=saved,
         complete=complete and code in (0, EXIT_SAVED),
         error=_error(shown, training, code, memory_ran_out) if failed else None,
         exception=exception,
         exception_message=message,
+        refused=code == EXIT_EXCEPTION and is_refusal(tail),
     )
 
 

@@ -17,6 +17,7 @@ from reshape_sidecar.wire import (
     Observed,
     Phase,
     Prepared,
+    Reached,
     Saves,
     Standby,
 )
@@ -55,6 +56,7 @@ def observed_state(
     waits_for: str | None = None,
     saves: Saves | None = None,
     standby: Standby | None = None,
+    reached: Reached | None = None,
 ) -> Observed:
     """Return the whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
@@ -87,6 +89,8 @@ def observed_state(
         can_prepare=can_prepare(spec, status),
         prepare=None if memory.desired is None else memory.desired.prepare,
         prepared=_prepared(status.prepared),
+        reached=reached,
+        refused=ended is not None and ended.refused,
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 

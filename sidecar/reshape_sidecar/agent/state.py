@@ -7,11 +7,13 @@ Does: holds both for the loop and the actions, and wakes the loop at a change. A
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from reshape_sidecar import step_file
 from reshape_sidecar.agent import (
     abilities,
     environment,
@@ -26,7 +28,9 @@ from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import InitStatus
 from reshape_sidecar.user import User, run_as
-from reshape_sidecar.wire import GpuUse, Observed, Processes, Saves
+from reshape_sidecar.wire import GpuUse, Observed, Processes, Reached, Saves
+
+log = logging.getLogger("agent")
 
 
 class AgentState:
@@ -59,10 +63,30 @@ class AgentState:
         self.zygote_refusal: str | None = None
         """Why init was asked for none."""
         self.gpu_use: tuple[GpuUse, ...] = ()
+        self.reached = self._prepare_step_file()
+        """How far an earlier process came, as this agent found it."""
         self.wake = asyncio.Event()
         self.status: Callable[[], InitStatus]
         self.push: Callable[[], None]
         self._sequence = 0
+
+    def _prepare_step_file(self) -> Reached | None:
+        """Return how far the newest process has come that left word in this or an earlier attempt's
+        folder; make the file for those of this attempt."""
+        if self.spec.worker:
+            return None
+        found, runs = None, {self.spec.attempt: self.folder.run}
+        for number in range(self.spec.attempt - 1, 0, -1):
+            runs[number] = self.folder.path.with_name(f"attempt-{number}") / self.folder.run.name
+        for number, run in runs.items():
+            if step := step_file.newest_step(run):
+                found = Reached(number, step)
+                break
+        try:
+            step_file.create(self.folder.run, self.user)
+        except OSError as error:
+            log.warning("steps are not written down: %s", error)
+        return found
 
     @property
     def saving(self) -> bool:
@@ -122,6 +146,7 @@ class AgentState:
             self.waits_for,
             self.saves(),
             standby.observed(self.status(), self.zygote_refusal, is_asked=self.uses_zygote),
+            self.reached,
         )
 
     def observe_next(self) -> Observed:

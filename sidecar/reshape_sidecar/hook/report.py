@@ -1,7 +1,8 @@
 """Sends reports to the agent on its Unix socket, from a thread of its own.
 
 Does: sends the newest report without blocking a step. A report that fails is not sent again, and
-does not fail the script: the next report says more.
+does not fail the script: the next report says more. Its step is first written beside the socket,
+where it outlives this process and the agent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from reshape_sidecar import codec
+from reshape_sidecar import codec, step_file
 from reshape_sidecar.contract import HookReport
 
 SEND_TIMEOUT_S = 1.0
@@ -61,9 +62,13 @@ class ReportSender:
                 while self._newest is None:
                     self._changed.wait()
                 report, self._newest, self._sending = self._newest, None, True
+            path = self._path or Path()
+            if report.progress.step:
+                with contextlib.suppress(OSError):
+                    step_file.write(path.parent, report.generation, report.progress.step)
             with contextlib.suppress(OSError):
                 # A text of the program may hold half a character; the rest is still sent.
-                post(self._path or Path(), codec.dumps(report).encode(errors="replace"))
+                post(path, codec.dumps(report).encode(errors="replace"))
             with self._changed:
                 self._sending = False
                 self._changed.notify_all()
