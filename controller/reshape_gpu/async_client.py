@@ -19,8 +19,8 @@ from reshape_gpu.errors import ClientError
 from reshape_gpu.flows import Flow, Item, LogPart, Pause, Run
 from reshape_gpu.record import Record
 from reshape_gpu.requests import Request, Response
+from reshape_gpu.usage import By, Usage
 from reshape_gpu.values import (
-    By,
     DecisionView,
     EventView,
     GpuView,
@@ -28,7 +28,6 @@ from reshape_gpu.values import (
     JobPage,
     JobView,
     Trial,
-    Usage,
 )
 
 if TYPE_CHECKING:

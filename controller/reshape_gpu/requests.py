@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from reshape_gpu import page_login, values
 from reshape_gpu.errors import SettingError
+from reshape_gpu.usage import Usage
 from reshape_gpu.values import JobView
 
 T_co = TypeVar("T_co", covariant=True)
@@ -114,11 +115,9 @@ def logs(
     return Request("GET", f"{_job(key)}/logs", Response, query)
 
 
-def usage(
-    from_s: float | None, to_s: float | None, by: str, user: str | None
-) -> Request[values.Usage]:
+def usage(from_s: float | None, to_s: float | None, by: str, user: str | None) -> Request[Usage]:
     query = {"from_s": from_s, "to_s": to_s, "by": by, "user": user}
-    return Request("GET", "/v1/usage", values.Usage, query)
+    return Request("GET", "/v1/usage", Usage, query)
 
 
 def gpus() -> Request[values.GpuList]:

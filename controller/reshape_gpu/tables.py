@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from reshape_gpu.errors import PackageMissing, SettingError
-from reshape_gpu.values import Decisions, GpuList, History, JobPage, Usage
+from reshape_gpu.usage import Usage
+from reshape_gpu.values import Decisions, GpuList, History, JobPage
 
 
 def to_dataframe(found: object) -> Any:

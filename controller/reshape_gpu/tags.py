@@ -42,6 +42,6 @@ TAGS = {
     "JobLine": "overview:JobLine",
     "Overtaking": "overview:Overtaking",
     "Overview": "overview:Overview",
-    "Usage": "values:Usage",
-    "UsageRow": "values:UsageRow",
+    "Usage": "usage:Usage",
+    "UsageRow": "usage:UsageRow",
 }

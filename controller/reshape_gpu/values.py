@@ -7,7 +7,6 @@ Every field is always there; one that is unknown is null.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from reshape_gpu.overview import Overtaking
 from reshape_sidecar.wire import Evaluation, GpuUse, PhaseTimes, Prepared, Standby
@@ -129,6 +128,11 @@ class JobView:
     reshape_ups: int = 0
     reshape_downs: int = 0
     steps_lost: int = 0
+    """Steps that it lost, as far as they are known."""
+    steps_lost_known: bool = True
+    """False if it has lost, or may have lost, more steps than these."""
+    size_before: int | None = None
+    """GPUs that it trained on before those that it trains, or trained, on; null: no others."""
     process_restarts: int = 0
     container_restarts: int = 0
     failures: int = 0
@@ -455,45 +459,3 @@ class Trial:
     predicted_end_at_s: float | None
     hosts: tuple[str, ...] = ()
     """All its hosts, if its workers would be on several; ``host`` is that of the first."""
-
-
-class By(StrEnum):
-    """What the rows of a report are for. ``type`` is the type of the GPUs."""
-
-    USER = "user"
-    JOB = "job"
-    TYPE = "type"
-    HOST = "host"
-    JOB_TYPE = "job-type"
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """GPU-seconds of one user, job, type or host on GPUs of one type.
-
-    ``name`` is empty for GPUs that no job holds.
-    """
-
-    name: str
-    gpu_type: str
-    trained_gpu_s: float = 0.0
-    starting_gpu_s: float = 0.0
-    saving_gpu_s: float = 0.0
-    waiting_gpu_s: float = 0.0
-    held_gpu_s: float = 0.0
-    """The sum of the four above."""
-    free_gpu_s: float = 0.0
-    quarantined_gpu_s: float = 0.0
-    silent_gpu_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """GPU-seconds from ``from_s`` to ``to_s`` (Unix seconds); those of all rows are all there are:
-    each GPU times the time for which it was in the inventory."""
-
-    from_s: float
-    to_s: float
-    by: str
-    rows: tuple[UsageRow, ...]
-    all_gpu_s: float = 0.0

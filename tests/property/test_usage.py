@@ -18,7 +18,7 @@ from reshape_controller.core.service import served_until
 from reshape_controller.core.state import State
 from reshape_controller.http.timeline import Recorder
 from reshape_controller.http.usage import Use
-from reshape_gpu.values import By
+from reshape_gpu.usage import By
 from reshape_sidecar import codec
 from tests.property.test_handover import STEPS, Chaos
 from tests.support.gate import examples

@@ -22,6 +22,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
+from reshape_controller.core.phrases import lost_text
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Reached
@@ -284,7 +285,7 @@ def count_lost_work(tx: Transaction, job_id: JobId, word: LastWord) -> Job:
     if not job.reports_steps or word is LastWord.WITH_HOST:
         job = tx.update(job_id, steps_lost_known=False)
     if job.reports_steps and word is not LastWord.TOLD:
-        job = tx.update(job_id, lost_attempt=job.attempt, lost_to_step=step)
+        job = tx.update(job_id, lost_to=Reached(job.attempt, step))
     return job
 
 
@@ -292,17 +293,13 @@ def count_late_loss(tx: Transaction, job_id: JobId, reached: Reached | None) -> 
     """Count what ``reached`` tells beyond the last report of an attempt that ended without one; if
     it tells nothing of that attempt, more steps may be lost than are counted."""
     job = tx.state.jobs[job_id]
-    if not job.lost_attempt:
+    if job.lost_to is None:
         return
-    is_told = reached is not None and reached.attempt == job.lost_attempt
-    more = max(0, reached.step - job.lost_to_step) if is_told and reached is not None else 0
-    tx.update(
-        job_id,
-        steps_lost=job.steps_lost + more,
-        steps_lost_known=job.steps_lost_known and is_told,
-        lost_attempt=0,
-        lost_to_step=0,
-    )
+    if reached is not None and reached.attempt == job.lost_to.attempt:
+        steps_lost = job.steps_lost + max(0, reached.step - job.lost_to.step)
+        tx.update(job_id, steps_lost=steps_lost, lost_to=None)
+    else:
+        tx.update(job_id, steps_lost_known=False, lost_to=None)
 
 
 def count_failure(tx: Transaction, job_id: JobId, reason: str) -> Job:
@@ -354,7 +351,7 @@ def spend_retry(tx: Transaction, job_id: JobId, reason: str) -> str:
 
 def loss(job: Job) -> str:
     """Return what a stop of a program that cannot save loses now."""
-    lost = f"{job.unsaved_steps} steps" if job.reports_steps else "an unknown number of steps"
+    lost = lost_text(job.unsaved_steps, known=job.reports_steps)
     return f"it cannot save, so {lost} will be lost"
 
 

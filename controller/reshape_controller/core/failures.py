@@ -10,7 +10,7 @@ from __future__ import annotations
 from reshape_controller.core import attempts
 from reshape_controller.core.attempts import LastWord
 from reshape_controller.core.coordinator import handover_abort
-from reshape_controller.core.limits import TRIAL_S
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Failure, Job, JobId, JobState
 from reshape_controller.core.phrases import duration, each_gpus, gpus
 from reshape_controller.core.transaction import Transaction
@@ -133,8 +133,7 @@ def exclude_size(tx: Transaction, job_id: JobId, size: int, reason: str) -> None
 def begin_trial(tx: Transaction, job: Job) -> None:
     """Have a job, which makes its first step now, begin to prove its size."""
     if attempts.goes_back(tx):
-        before = job.trained_on if job.trained_on != len(job.gpus) else job.size_before
-        tx.update(job.id, size_before=before, first_step_at_s=tx.now_s, back_to=0)
+        tx.update(job.id, trial=job.trial.begun(len(job.gpus), job.trained_on, tx.now_s))
 
 
 def _went_back(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> bool:
@@ -142,16 +141,15 @@ def _went_back(tx: Transaction, job_id: JobId, reason: str, failure: Failure) ->
     program reports no steps and failed soon after its first start at this size (R5). Without its
     steps nobody knows whether it got as far as to train. Returns whether it does."""
     job, size = tx.state.jobs[job_id], failure.size
-    since_s, before = job.first_step_at_s, job.size_before
-    if not attempts.goes_back(tx) or job.reports_steps or since_s is None:
-        return False
-    if size in job.proven or before in (0, size, *job.struck) or tx.now_s - since_s >= TRIAL_S:
+    trial = job.trial.ended(size, tx.now_s)
+    back_to = trial.way_back(size, job.trained_on, job.struck)
+    if not (attempts.goes_back(tx) and back_to) or job.reports_steps or trial.since_s is None:
         return False
     tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
-    job = handover_abort.leave(tx, job_id)
-    after = duration(tx.now_s - since_s)
+    handover_abort.leave(tx, job_id)
+    after = duration(tx.now_s - trial.since_s)
     failed = f"failed {after} after its first start on {gpus(size)}; last error: {reason}"
-    job = _strike(tx, tx.update(job_id, failure=failure), size, failed, before)
+    job = _strike(tx, tx.update(job_id, failure=failure), size, failed, back_to)
     attempts.end(tx, job_id, f"queued again{_for(job)}: {failed}")
     return True
 
@@ -163,13 +161,13 @@ def _refused(tx: Transaction, job_id: JobId, failure: Failure) -> bool:
     if not (attempts.goes_back(tx) and failure.refused):
         return False
     job, size = tx.update(job_id, failure=failure), failure.size
-    before = job.size_before if job.trained_on == size else job.trained_on
+    back_to = job.trial.ended(size, tx.now_s).way_back(size, job.trained_on, job.struck)
     refused = f"refused by Reshape on {gpus(size)}: {failure.message}"
     handover_abort.leave(tx, job_id)
-    if before in (0, size, *job.struck) or size in job.proven:
+    if not back_to:
         end_for_good(tx, job_id, refused)
     else:
-        job = _strike(tx, tx.state.jobs[job_id], size, refused, before)
+        job = _strike(tx, tx.state.jobs[job_id], size, refused, back_to)
         attempts.end(tx, job_id, f"queued again{_for(job)}: {refused}")
     return True
 
@@ -180,7 +178,11 @@ def _strike(tx: Transaction, job: Job, size: int, text: str, back_to: int) -> Jo
         job = tx.update(job.id, pinned=None)
         text += "; its GPU count is not fixed any more"
     job = tx.update(
-        job.id, struck=(*job.struck, size), start_failures=(), unfit_on=(), back_to=back_to
+        job.id,
+        struck=(*job.struck, size),
+        start_failures=(),
+        unfit_on=(),
+        trial=replace(job.trial, back_to=back_to),
     )
     tx.note(job, "size-struck", text)
     return job
@@ -188,7 +190,8 @@ def _strike(tx: Transaction, job: Job, size: int, text: str, back_to: int) -> Jo
 
 def _for(job: Job) -> str:
     """Return for which GPUs a job is queued, if it goes back; else nothing."""
-    return f" for the {gpus(job.back_to)} that it trained on" if job.back_to else ""
+    size = job.trial.back_to
+    return f" for the {gpus(size)} that it trained on" if size else ""
 
 
 def on_unfit(tx: Transaction, job_id: JobId, reason: str, *, checks: bool) -> None:

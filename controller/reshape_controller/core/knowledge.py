@@ -19,6 +19,14 @@ more than this part."""
 
 
 @dataclass(frozen=True, slots=True)
+class AccuracySeen:
+    """Result of one evaluation: the accuracy of a job after a number of steps."""
+
+    step: int
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Measured seconds per step at one size, on so many hosts, blended from ``count``
     measurements."""

@@ -54,8 +54,8 @@ class Limits:
     start_failures_max: int = 2
     """R5: failed starts at one size before the size is struck."""
     start_rules: int = 1
-    """R5: 2 or more if each start that follows a failure spends a retry; 3 or more if a failure soon
-    after a reshape goes back, and a refusal is final. Less in logs of earlier releases."""
+    """R5: 2 or more if each start that follows a failure spends a retry; 3 if a failure soon after
+    a reshape goes back, and a refusal is final. Less in logs of earlier releases."""
     service_rules: int = 0
     """1 if starts are dated and attained service is counted; 0 in logs of earlier releases."""
     cancel_rules: int = 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from reshape_controller.core.knowledge import Curve, Measured, Trend
+from reshape_controller.core.knowledge import AccuracySeen, Curve, Measured, Trend
+from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.states import (
     ChangeKind,
     DeadlineKind,
@@ -30,6 +31,7 @@ from reshape_sidecar.wire import (
     OnSaveTimeout,
     Processes,
     Progress,
+    Reached,
     Saves,
     Shortcut,
     StartKind,
@@ -230,14 +232,6 @@ class Deadline:
     length_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracySeen:
-    """Result of one evaluation: the accuracy of a job after a number of steps."""
-
-    step: int
-    accuracy: float
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
     """The workers of a job that are on one of its hosts. Each worker has as many GPUs."""
@@ -303,15 +297,7 @@ class Job:
     """Size of each failed start since the last good one at that size."""
     trained_on: int = 0
     """GPUs of its last first step; 0: it made none."""
-    size_before: int = 0
-    """GPUs that it trained on before those of its last first step; 0: none."""
-    first_step_at_s: float | None = None
-    """Time of its last first step."""
-    proven: tuple[int, ...] = ()
-    """Sizes at which it has trained for ``limits.TRIAL_S`` at a stretch."""
-    back_to: int = 0
-    """The only size at which it starts next, because it failed soon after its start at another; 0:
-    it may start at each of its sizes."""
+    trial: SizeTrial = SizeTrial()
     failures: int = 0
     failure: Failure | None = None
     """The newest failure of a process of it."""
@@ -331,11 +317,9 @@ class Job:
     steps_lost: int = 0
     steps_lost_known: bool = True
     """False once it lost steps that nobody counted: ``steps_lost`` is then the known part."""
-    lost_attempt: int = 0
-    """The attempt that ended without a last report, so that the next one may know of more steps; 0:
-    none."""
-    lost_to_step: int = 0
-    """The step up to which the loss of ``lost_attempt`` is counted."""
+    lost_to: Reached | None = None
+    """The attempt that ended without a last report, and the step up to which its loss is counted:
+    the next attempt may know of more."""
     process_restarts: int = 0
     container_restarts: int = 0
     longest_save_s: float = 0.0
@@ -391,16 +375,15 @@ class Job:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Optional numbers of GPUs that are not excluded; the pinned number alone, if any, or that
-        to which it goes back."""
-        if self.back_to:
-            return (self.back_to,)
-        if not self.struck and self.pinned is None:
+        """Optional numbers of GPUs that are not excluded; the pinned one alone, or that to which it
+        goes back."""
+        only = self.trial.back_to or self.pinned
+        if not self.struck and only is None:
             return self.spec.optional_gpus
         return tuple(
             size
             for size in self.spec.optional_gpus
-            if size not in self.struck and self.pinned in (None, size)
+            if size not in self.struck and only in (None, size)
         )
 
     @property
@@ -427,8 +410,8 @@ class Job:
 
     @property
     def all_loss_known(self) -> bool:
-        """Whether ``steps_lost`` is all that it has lost, as far as can be known now."""
-        return self.steps_lost_known and not self.lost_attempt
+        """Whether ``steps_lost`` is all that it has lost."""
+        return self.steps_lost_known and self.lost_to is None
 
     @property
     def unsaved_steps(self) -> int:

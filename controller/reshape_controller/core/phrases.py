@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from reshape_sidecar.wire import StartKind
 
+UNKNOWN_STEPS = "an unknown number of steps"
+
 
 def duration(seconds: float) -> str:
     """Return a time span as text, in the units that suit it."""
@@ -33,6 +35,14 @@ def how_text(how: StartKind | None, fallback: str | None) -> str:
     if how is None:
         return ""
     return f"{how.value} ({fallback})" if fallback else how.value
+
+
+def lost_text(steps: int, *, known: bool) -> str:
+    """Return how many steps are lost, of which ``steps`` are known; ``known``: these are all."""
+    if not known and not steps:
+        return UNKNOWN_STEPS
+    counted = f"{steps} step" if steps == 1 else f"{steps} steps"
+    return counted if known else f"at least {counted}"
 
 
 def each_gpus(numbers: Sequence[int]) -> str:

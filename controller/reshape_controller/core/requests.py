@@ -12,6 +12,7 @@ from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_controller.core.phrases import gpus
+from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.stop_table import Request
 from reshape_controller.core.transaction import JobChanges, Transaction
 
@@ -55,7 +56,7 @@ def _resume(tx: Transaction, job_id: JobId, reason: str) -> None:
     changes: JobChanges = {"halt_wanted": False}
     if JobState.HALTED in (job.state, job.after_end):  # it is paused, or its container is ending
         changes |= {"reason": reason, "struck": (), "unfit_on": (), "failed_starts": ()}
-        changes["back_to"] = 0
+        changes["trial"] = replace(job.trial, back_to=0)
         if job.failures > job.spec.retries:
             changes["failures"] = 0
     if job.state is JobState.HALTED:
@@ -72,9 +73,9 @@ def _pin(tx: Transaction, job_id: JobId, size: int | None, user: str) -> None:
     job = tx.state.jobs[job_id]
     if job.state.terminal:
         return
-    if size is not None and size not in replace(job, pinned=None, back_to=0).sizes:
+    if size is not None and size not in replace(job, pinned=None, trial=SizeTrial()).sizes:
         return
-    job = tx.update(job_id, pinned=size, back_to=0)
+    job = tx.update(job_id, pinned=size, trial=replace(job.trial, back_to=0))
     tx.state.plan_wanted = True
     what = "may use all its GPU counts" if size is None else f"fixed at {gpus(size)}"
     tx.note(job, "pinned", f"{what}, by {user}")

@@ -13,7 +13,7 @@ from reshape_controller.core import service, transitions
 from reshape_controller.core.commands import Command
 from reshape_controller.core.fast_replace import with_changes
 from reshape_controller.core.knowledge import Curve, Measured, Trend
-from reshape_controller.core.limits import TRIAL_S, Limits
+from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
     AccuracySeen,
     Change,
@@ -30,8 +30,9 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.record import HistoryEntry, PhaseCost
+from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.state import State
-from reshape_sidecar.wire import Evaluation, Mode, Observed, Progress, Saves
+from reshape_sidecar.wire import Evaluation, Mode, Observed, Progress, Reached, Saves
 
 
 class JobChanges(TypedDict, total=False):
@@ -65,10 +66,7 @@ class JobChanges(TypedDict, total=False):
     struck: tuple[int, ...]
     start_failures: tuple[int, ...]
     trained_on: int
-    size_before: int
-    first_step_at_s: float | None
-    proven: tuple[int, ...]
-    back_to: int
+    trial: SizeTrial
     failures: int
     failure: Failure | None
     failed_starts: tuple[Failure, ...]
@@ -82,8 +80,7 @@ class JobChanges(TypedDict, total=False):
     reshape_downs: int
     steps_lost: int
     steps_lost_known: bool
-    lost_attempt: int
-    lost_to_step: int
+    lost_to: Reached | None
     process_restarts: int
     container_restarts: int
     longest_save_s: float
@@ -175,8 +172,8 @@ class Transaction:
         if "state" in changes:
             self._check_state(before, changes["state"])
         service_changes = self._service(before, changes.get("gpus", before.gpus))
-        if before.stage is Stage.TRAINING and before.first_step_at_s is not None:
-            service_changes |= self._proven(before, before.first_step_at_s)
+        if before.stage is Stage.TRAINING and before.trial.since_s is not None:
+            service_changes["trial"] = before.trial.ended(len(before.gpus), self.now_s)
         job = with_changes(before, {"stage": stage, **changes, **service_changes})
         self.state.put_job(job)
         return job
@@ -193,13 +190,6 @@ class Transaction:
             return {}
         served = service.served_until(job, self.now_s, self.state.gpus, self.state.hosts)
         return {"served": served, "serves_since_s": self.now_s if gpus else None}
-
-    def _proven(self, job: Job, since_s: float) -> JobChanges:
-        """Return the change that notes the size of a job that has trained at it long enough."""
-        size = len(job.gpus)
-        if self.now_s - since_s < TRIAL_S or size in job.proven:
-            return {}
-        return {"proven": (*job.proven, size)}
 
     def _check_state(self, job: Job, after: JobState) -> None:
         if after is not job.state and after not in transitions.STATE_CHANGES[job.state]:

@@ -20,16 +20,8 @@ from reshape_controller.http.render import gpu_view, host_view
 from reshape_controller.http.timeline import SPANS_MAX
 from reshape_controller.http.timeline_window import merged, until
 from reshape_controller.store.protocol import Store
-from reshape_gpu.values import (
-    By,
-    GpuList,
-    GpuView,
-    Health,
-    HostList,
-    IdentityView,
-    StateView,
-    Status,
-)
+from reshape_gpu.usage import By
+from reshape_gpu.values import GpuList, GpuView, Health, HostList, IdentityView, StateView, Status
 from reshape_profiles.loader import parse
 
 TOTALS_WAIT_S = 2.0

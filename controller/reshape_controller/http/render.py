@@ -191,6 +191,8 @@ def _with_job(base: JobView, job: Job) -> JobView:
         reshape_ups=job.reshape_ups,
         reshape_downs=job.reshape_downs,
         steps_lost=job.steps_lost,
+        steps_lost_known=job.all_loss_known,
+        size_before=job.trial.before or None,
         process_restarts=job.process_restarts,
         container_restarts=job.container_restarts,
         failures=job.failures,

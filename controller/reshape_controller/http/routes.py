@@ -12,7 +12,8 @@ from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
 from reshape_gpu import page_login, values
 from reshape_gpu.overview import Overview
-from reshape_gpu.values import HostView, JobView, Trial, Usage
+from reshape_gpu.usage import Usage
+from reshape_gpu.values import HostView, JobView, Trial
 
 JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
 

@@ -22,7 +22,8 @@ from reshape_controller.http.usage import USES, Holder, UsageBook, Use
 from reshape_controller.live.recovery import newest, origin
 from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.protocol import Store, StoreError
-from reshape_gpu.values import By, SeriesPoint, Usage
+from reshape_gpu.usage import By, Usage
+from reshape_gpu.values import SeriesPoint
 
 RECORDS_MAX = 50_000
 """Length of the log above which the timeline begins at the newest snapshot."""
@@ -77,6 +78,8 @@ class JobLane:
     ended_at_s: float | None
     steps_lost: int
     spans: tuple[Span, ...]
+    steps_lost_known: bool = True
+    """False if it has lost, or may have lost, more steps than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,7 @@ class Recorder:
                     job.finished_at_s,
                     job.steps_lost,
                     _after(lane, from_s),
+                    job.all_loss_known,
                 )
                 for job, lane in jobs
                 if job.finished_at_s is None or job.finished_at_s >= from_s

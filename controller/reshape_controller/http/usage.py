@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reshape_controller.core.model import GpuId, HostId, Job, JobId
-from reshape_gpu.values import By, Usage, UsageRow
+from reshape_gpu.usage import By, Usage, UsageRow
 
 
 class Use(StrEnum):
@@ -75,6 +75,8 @@ class UsageBook:
         self._begin_s: dict[GpuId, float] = {}
         self._jobs: dict[JobId, tuple[str, str]] = {}
         """User and job type of each job that held a GPU."""
+        self._lost: dict[JobId, tuple[int, bool]] = {}
+        """Steps that each of these jobs has lost, and whether that is known to be all."""
         self._last: dict[Open, int] = {}
         """Segments that end at the newest time, by what was open."""
         self._by_host: dict[tuple[HostId, Use], float] = defaultdict(float)
@@ -92,7 +94,8 @@ class UsageBook:
         self._open[gpu] = (holder, use, at_s)
 
     def know(self, job: Job) -> None:
-        """Take in whose job it is and of which type."""
+        """Take in whose job it is, of which type, and what it has lost."""
+        self._lost[job.id] = (job.steps_lost, job.all_loss_known)
         self._jobs[job.id] = (job.spec.user, job.spec.job_type or "")
 
     def _close(self, segment: Open, at_s: float) -> None:
@@ -131,17 +134,28 @@ class UsageBook:
         ``user``: only rows of this user's jobs.
         """
         sums: dict[tuple[str, str], list[float]] = {}
+        jobs: set[JobId] = set()
         for (holder, use), gpu_s in self._totals(from_s, to_s).items():
             if user is not None and (holder.job is None or self._jobs[holder.job][0] != user):
                 continue
             name = self._name(by)(holder)
             row = sums.setdefault((name, holder.gpu_type), [0.0] * len(Use))
             row[_NUMBERS[use]] += gpu_s
+            jobs |= {holder.job} if holder.job is not None else set()
         rows = tuple(_row(*key, gpu_s) for key, gpu_s in sorted(sums.items()))
         begins = self._begin_s.values()
         all_gpu_s = sum(max(0.0, to_s - max(from_s, begin_s)) for begin_s in begins)
         begin_s = max(from_s, min(begins, default=from_s))
-        return Usage(min(begin_s, to_s), to_s, by.value, rows, all_gpu_s)
+        lost = [self._lost[job] for job in jobs]
+        return Usage(
+            min(begin_s, to_s),
+            to_s,
+            by.value,
+            rows,
+            all_gpu_s,
+            sum(steps for steps, _ in lost),
+            all(known for _, known in lost),
+        )
 
     def _name(self, by: By) -> Callable[[Holder], str]:
         match by:

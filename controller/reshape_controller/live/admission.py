@@ -14,6 +14,7 @@ from dataclasses import replace
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, Job, JobId, JobSpec
 from reshape_controller.core.phrases import gpus
+from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.state import State
 from reshape_controller.records import check_against_hosts
 from reshape_controller.records.errors import text_of
@@ -83,7 +84,7 @@ def size_to_pin(job: Job, size: object) -> int | None:
     """Check a requested size and return it; None for all sizes. Raises Refused."""
     if size is None:
         return None
-    sizes = replace(job, pinned=None, back_to=0).sizes
+    sizes = replace(job, pinned=None, trial=SizeTrial()).sizes
     message = f"{size!r:.40} is not a GPU count of {job.id}"
     if isinstance(size, int) and not isinstance(size, bool):
         if size in sizes:

@@ -14,7 +14,7 @@ from reshape_controller.cli.output import SafeConsole
 from reshape_gpu.client import Client
 from reshape_gpu.config import load
 from reshape_gpu.target import Target
-from reshape_gpu.values import Usage, UsageRow
+from reshape_gpu.usage import Usage, UsageRow
 
 HOUR = 3600.0
 ROWS = (

@@ -31,7 +31,7 @@ from reshape_gpu import record as records
 from reshape_gpu.errors import ClientError, Unreachable
 from reshape_gpu.logins import Login, Logins, logins_file, write
 from reshape_gpu.target import Target
-from reshape_gpu.values import Usage, UsageRow
+from reshape_gpu.usage import Usage, UsageRow
 from tests.unit.cli.test_client import answer, server
 
 LAB = Login("lab", "https://lab.example:7443", "lab-token")

@@ -86,7 +86,9 @@ def test_the_next_attempt_tells_how_far_one_came_whose_container_died(
     relaunched(found, reached)
     assert lost(found) == after
     found.kill_container("a")
-    assert found.job("a").lost_attempt == 2
+    lost_to = found.job("a").lost_to
+    assert lost_to is not None
+    assert lost_to.attempt == 2
     assert found.replay() == found.log
 
 

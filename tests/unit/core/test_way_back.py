@@ -44,7 +44,7 @@ def test_it_returns_to_the_size_before_and_spends_no_retry(code: int) -> None:
     found.finish("b")
     found.plan(("a", 4))
     a = found.job("a")
-    assert (a.stage, len(a.gpus), a.sizes, a.back_to) == (Stage.TRAINING, 4, (1, 4), 0)
+    assert (a.stage, len(a.gpus), a.sizes, a.trial.back_to) == (Stage.TRAINING, 4, (1, 4), 0)
     assert found.replay() == found.log
 
 
@@ -64,7 +64,7 @@ def test_a_size_stays_proven_over_a_pause_and_a_reshape() -> None:
     found.wait(120.0)
     found.event(ev.ResumeRequested(A, "ann"))
     found.plan(("a", 1))
-    assert found.job("a").proven == (2,)
+    assert found.job("a").trial.proven == (2,)
     found.finish("b")
     found.plan(("a", 2))
     found.crash("a")
@@ -126,7 +126,7 @@ def test_a_log_of_the_release_before_is_read_by_its_own_rules() -> None:
     found = shrunk(retries=3, rules=2)
     found.crash("a")
     a = found.job("a")
-    assert (a.stage, a.failures, a.struck, a.proven) == (Stage.TRAINING, 1, (), ())
+    assert (a.stage, a.failures, a.struck, a.trial.proven) == (Stage.TRAINING, 1, (), ())
 
 
 def test_a_refusal_by_reshape_is_final_and_spends_no_retry() -> None:

@@ -15,7 +15,7 @@ from reshape_controller.http import timeline as module
 from reshape_controller.http.timeline import Recorder, TimelineReader
 from reshape_controller.store.sqlite.recover import recover
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_gpu.values import By
+from reshape_gpu.usage import By
 from tests.support.http_bed import RECORD, api
 
 

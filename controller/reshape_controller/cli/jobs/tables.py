@@ -20,7 +20,7 @@ from reshape_controller.cli.words import (
     size,
     state_word,
 )
-from reshape_controller.core.phrases import gpus, how_text
+from reshape_controller.core.phrases import gpus, how_text, lost_text
 from reshape_gpu.values import ENDED, EventView, JobView
 
 if TYPE_CHECKING:  # here, because a list does not need it
@@ -39,6 +39,7 @@ STATE_STYLES = {
 }
 SIDECAR = "SideCar"
 """The phase of a start that a program without reports has alone: it says nothing by itself."""
+MAY_RESTART, PER_GPU = "may restart", "per-gpu"
 UNSAVED = "unsaved_wait"
 """The deadline of a program that cannot save and is to stop."""
 BAR_CELLS = 8
@@ -228,7 +229,8 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         *((f"note {note.name}", note.text) for note in job.notes),
         (
             "lost",
-            f"{job.steps_lost} steps; {job.process_restarts} process restarts, "
+            f"{lost_text(job.steps_lost, known=job.steps_lost_known)}; "
+            f"{job.process_restarts} process restarts, "
             f"{job.container_restarts} container restarts, {job.failures} failures",
         ),
         (
@@ -327,11 +329,25 @@ def _evaluated(job: JobView) -> str:
 def _trajectory(job: JobView, measured: Verification | None) -> str:
     """Return the verdict on reshapes: the measured one before the one that the hook expects."""
     because = f" ({job.trajectory_reason})" if job.trajectory_reason else ""
-    expected = f"{job.trajectory}{because}" if job.trajectory is not None else ""
+    expected = f"{job.trajectory}{because}" if job.trajectory is not None else _own_trajectory(job)
     if measured is None:
         return expected
     found = f"{measured.verdict} (measured {measured.date}, {measured.steps} steps)"
     return f"{found}; expected {expected}" if expected else found
+
+
+def _own_trajectory(job: JobView) -> str:
+    """Return what a reshape changes in a program of which no one judges the trajectory."""
+    may_restart = bool(job.may_restart) and job.program == MAY_RESTART
+    if not may_restart and not job.reshape_ups and not job.reshape_downs:
+        return ""
+    if not may_restart:
+        return "unknown (its program tells no verdict)"
+    sizes = [job.size_before, job.size] if job.size_before and job.size else job.optional_gpus[::-1]
+    if len(sizes) < 2:
+        return "its own"
+    change = "change" if job.processes == PER_GPU else "may change"
+    return f"its own; samples per step {change} with the GPUs ({' → '.join(map(str, sizes))})"
 
 
 def _program(job: JobView) -> str:

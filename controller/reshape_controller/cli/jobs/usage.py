@@ -16,10 +16,11 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import client, form, options_from
 from reshape_controller.cli.output import emit, grid, write_text
 from reshape_controller.cli.words import moment, seconds_of
+from reshape_controller.core.phrases import lost_text
 from reshape_gpu import requests
 from reshape_gpu.client import Client
 from reshape_gpu.config import Config
-from reshape_gpu.values import By, Usage, UsageRow
+from reshape_gpu.usage import By, Usage, UsageRow
 
 HOUR_S = 3600.0
 TIMES = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
@@ -125,7 +126,8 @@ def _rest(found: Usage) -> str:
     return (
         f"GPU-hours from {moment(found.from_s)} to {moment(found.to_s)} UTC: "
         f"{hours(found.all_gpu_s)} in all, of which jobs held {hours(held)}; "
-        f"free {hours(free)}, quarantined {hours(quarantined)}, host silent {hours(silent)}"
+        f"free {hours(free)}, quarantined {hours(quarantined)}, host silent {hours(silent)}. "
+        f"These jobs have lost {lost_text(found.steps_lost, known=found.steps_lost_known)}."
     )
 
 

@@ -68,7 +68,8 @@ def _spans(
 def _end(job: JobLane, track: int, from_s: float) -> list[dict[str, Any]]:
     if job.ended_at_s is None:
         return []
-    return [_instant(track, job.ended_at_s - from_s, job.state, {"steps_lost": job.steps_lost})]
+    lost = {"steps_lost": job.steps_lost, "steps_lost_known": job.steps_lost_known}
+    return [_instant(track, job.ended_at_s - from_s, job.state, lost)]
 
 
 def _mark(reshape: ReshapeSpan, track: int, from_s: float) -> dict[str, Any]:

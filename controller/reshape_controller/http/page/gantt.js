@@ -146,7 +146,7 @@ const JOBS = [
   { head: "GPUs now", cell: (job) => (job.ended_at_s === null && job.spans.length ? job.spans.at(-1).size : "–"), number: true },
   { head: "Phase", cell: (job) => (job.ended_at_s === null && job.spans.length ? stateText(job.spans.at(-1).phase) : "–") },
   { head: "Ended", cell: (job) => clock(job.ended_at_s), narrow: false },
-  { head: "Steps lost", cell: (job) => job.steps_lost, number: true, narrow: false },
+  { head: "Steps lost", cell: (job) => (job.steps_lost_known ? job.steps_lost : job.steps_lost ? `≥ ${job.steps_lost}` : "unknown"), number: true, narrow: false },
 ];
 
 function JobTable({ timeline }) {

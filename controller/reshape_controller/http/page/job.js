@@ -7,7 +7,7 @@ import { LineChart } from "./job_chart.js";
 import { Costs, Decisions, loansOf } from "./job_decisions.js";
 import { anyRecord, LATER_MS, useData } from "./live.js";
 import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
-import { age, clock, count, fromNow, short, span } from "./text.js";
+import { age, clock, count, fromNow, lostSteps, short, span } from "./text.js";
 
 const LOG_MS = 5000;
 const HISTORY = 100;
@@ -45,7 +45,7 @@ export function Job({ id, who }) {
     ${!data.hidden && html`<${Actions} job=${job} who=${who} again=${again} />`}
     ${data.hidden && html`<p class="note">The job belongs to another user; you see its public part.</p>`}
     <${Training} job=${job} points=${points} />
-    <section><h2>Starts and reshapes <small>${count(job.reshape_ups, "reshape")} up, ${job.reshape_downs} down, ${count(job.steps_lost, "step")} lost</small></h2>
+    <section><h2>Starts and reshapes <small>${count(job.reshape_ups, "reshape")} up, ${job.reshape_downs} down, ${lostSteps(job)} lost</small></h2>
       <${Costs} job=${job} decisions=${decisions} /></section>
     <section><h2>Decisions</h2><${Decisions} decisions=${decisions} /></section>
     <section><h2>History</h2><${Table} label="History" columns=${EVENTS} rows=${[...events].reverse()} empty="No entry." /></section>

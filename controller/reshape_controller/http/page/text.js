@@ -63,6 +63,12 @@ export function percent(ratio) {
   return ratio === null || ratio === undefined ? "–" : `${(100 * ratio).toFixed(ratio < 0.1 ? 1 : 0)} %`;
 }
 
+/** How many steps a job has lost, as far as it is known. */
+export function lostSteps({ steps_lost: steps, steps_lost_known: known }) {
+  if (known) return count(steps, "step");
+  return steps ? `at least ${count(steps, "step")}` : "an unknown number of steps";
+}
+
 export function count(number, one, many = `${one}s`) {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 }

@@ -4,7 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { get, nowS } from "./api.js";
 import { useData } from "./live.js";
 import { Choice, Problem, Table } from "./parts.js";
-import { clock, hours } from "./text.js";
+import { clock, hours, lostSteps } from "./text.js";
 
 const KINDS = [["user", "user"], ["job-type", "job type"], ["job", "job"], ["host", "host"], ["type", "GPU type"]];
 const TIMES = [["86400", "1 d"], ["604800", "7 d"], ["2592000", "30 d"], ["all", "all"]];
@@ -35,7 +35,7 @@ function Report({ usage }) {
     { head: "held", cell: (row) => hours(row.held_gpu_s), number: true },
     ...USES.map(([use, text]) => ({ head: text, cell: (row) => hours(value(row, use)), number: true, narrow: use === "trained" || use === "free" ? undefined : false })),
   ];
-  return html`<p>${`${hours(usage.all_gpu_s)} GPU-hours since ${clock(usage.from_s)}.`}</p>
+  return html`<p>${`${hours(usage.all_gpu_s)} GPU-hours since ${clock(usage.from_s)}. These jobs have lost ${lostSteps(usage)}.`}</p>
     <ul class="legend">${sums.filter((it) => it.sum > 0).map((it) => html`<li><svg class="mark" viewBox="0 0 24 16" aria-hidden="true"><rect class=${`use-${it.use}`} width="24" height="16" rx="3" /></svg>
       ${it.text} ${((100 * it.sum) / all).toFixed(1)} %</li>`)}</ul>
     <svg class="stack" viewBox="0 0 100 4" preserveAspectRatio="none" role="img" aria-label="Shares of the uses">${bars(sums, all)}</svg>
