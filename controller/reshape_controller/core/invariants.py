@@ -71,6 +71,9 @@ def _check_job(state: State, job: Job) -> None:
     whole = job.stage is not Stage.ENDING or not job.hosts
     sizes = job.spec.optional_gpus
     _require(not (job.gpus and whole) or len(job.gpus) in sizes, f"{name}: not its GPU count")
+    back_to = job.trial.back_to
+    may_go_back = back_to in sizes and back_to not in job.struck
+    _require(not back_to or may_go_back, f"{name}: goes back to {back_to}, which it may not get")
     silent = [host for host in job.all_hosts if not state.hosts[host].present]
     _require(not silent or job.stage is Stage.ENDING, f"{name}: lives on without {silent}")
     _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: has no GPUs in this stage")

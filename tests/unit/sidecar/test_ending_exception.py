@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar.agent.printed_exception import exception_in
+from reshape_sidecar import exceptions
+from reshape_sidecar.agent.printed_exception import REFUSALS, exception_in, is_refusal
 from reshape_sidecar.exceptions import MESSAGE_CHARS_MAX, describe
 from tests.support.hook_bed import Job, clean_environment
 
@@ -167,3 +168,67 @@ def test_a_program_in_another_language_has_no_exception() -> None:
     log = 'Exception in thread "main" java.io.IOException: gone\n\tat Main.main(Main.java:3)'
     assert exception_in(log) == NONE
     assert exception_in("./train.sh: line 3: python4: command not found") == NONE
+
+
+RANK_LOG = """\
+Traceback (most recent call last):
+  File "/code/train.py", line 3, in <module>
+    raise ValueError("no room")
+reshape: rank 1 (pid 12) raised builtins.ValueError: no room
+Traceback (most recent call last):
+  File "/code/train.py", line 9, in <module>
+    step()
+ConnectionError: gone
+reshape: rank 0 (pid 11) raised builtins.ConnectionError: gone
+reshape: rank {first} of 2 (pid {pid}) ended with exit code 1, and 1 others end with it
+ConnectionError: printed while it was killed
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "pid", "found"),
+    [
+        (1, 12, ("ValueError", "no room")),
+        (0, 11, ("ConnectionError", "gone")),
+        (1, 13, NONE),
+    ],
+    ids=["rank 1", "rank 0", "a rank that said nothing"],
+)
+def test_of_several_ranks_it_is_the_exception_of_the_first_that_failed(
+    first: int, pid: int, found: tuple[str | None, str | None]
+) -> None:
+    assert exception_in(RANK_LOG.format(first=first, pid=pid)) == found
+
+
+def test_a_group_whose_ranks_say_nothing_has_the_exception_that_python_printed() -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "/code/train.py", line 9, in <module>\n'
+        "    step()\nOSError: gone\nreshape: rank 0 of 1 (pid 11) ended with exit code 1\n"
+    )
+    assert exception_in(log) == ("OSError", "gone")
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("reshape_sidecar.loop_epochs.LoopError", True),
+        ("_reshape_hook.pytorch.lightning_fit.FitError", True),
+        ("mine.LoopError", False),
+        ("LoopError", False),
+        ("reshape_sidecar.claims.CheckpointError", False),
+    ],
+)
+def test_a_refusal_is_known_by_the_class_and_its_module(name: str, refused: bool) -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "/code/train.py", line 9, in <module>\n'
+        f"    step()\n{name}: no\n"
+    )
+    assert is_refusal(log) is refused
+    line = f"reshape: rank 0 (pid 7) raised {name}: no\nreshape: rank 0 of 2 (pid 7) ended with "
+    assert is_refusal(line) is refused
+
+
+def test_each_class_of_a_refusal_is_one_of_the_sidecar() -> None:
+    package = Path(exceptions.__file__).parent
+    texts = [path.read_text() for path in package.rglob("*.py")]
+    assert [name for name in REFUSALS if not any(f"class {name}(" in text for text in texts)] == []
