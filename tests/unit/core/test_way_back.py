@@ -71,6 +71,16 @@ def test_a_size_stays_proven_over_a_pause_and_a_reshape() -> None:
     assert (found.job("a").failures, found.job("a").struck) == (1, ())
 
 
+def test_a_second_start_at_the_size_within_that_time_goes_back_as_well() -> None:
+    found = shrunk()
+    found.event(ev.HaltRequested(A, "ann"))
+    found.wait(120.0)
+    found.event(ev.ResumeRequested(A, "ann"))
+    found.plan(("a", 2))
+    found.crash("a")
+    assert (found.job("a").failures, found.job("a").sizes) == (0, (4,))
+
+
 def test_a_program_that_reports_its_steps_spends_a_retry_as_before() -> None:
     found = shrunk(retries=3, steps=10)
     found.crash("a")

@@ -91,6 +91,16 @@ def test_nothing_but_a_regular_file_is_read_and_nobody_waits(tmp_path: Path, kin
     assert step_file.saved(place) is None
 
 
+def test_a_number_in_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / step_file.NAME)
+    descriptor = os.open(tmp_path / step_file.NAME, os.O_RDWR)
+    try:
+        os.write(descriptor, b"20\n")
+        assert step_file.saved(tmp_path) is None
+    finally:
+        os.close(descriptor)
+
+
 def spec(checkpoints: Path) -> AttemptSpec:
     return AttemptSpec("job-1", 1, "a", ("x",), "/", str(checkpoints), "u", 1, DeviceMode.SIMULATED)
 
