@@ -217,6 +217,9 @@ class Outcome:
     """Executed steps that no checkpoint holds."""
     complete: bool = False
     """The checkpoint says that the last step or the target was reached (rule R7)."""
+    says_saved: bool = False
+    """The program left with EXIT_SAVED, and said by itself which step it had saved, so it lost
+    none. Level 5."""
 
 
 # The parts of a report have no slots: a replay makes millions of changed copies of them, and a copy
@@ -401,6 +404,8 @@ def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
     if level < LEVEL_REACHED:
         observed = replace(observed, reached=None, refused=False)
+        if observed.outcome is not None and observed.outcome.says_saved:
+            observed = replace(observed, outcome=replace(observed.outcome, says_saved=False))
     if level < LEVEL_EVALUATIONS and observed.progress.evaluations:
         observed = replace(observed, progress=replace(observed.progress, evaluations=()))
     if level < LEVEL_STARTS:

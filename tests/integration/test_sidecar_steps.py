@@ -110,7 +110,8 @@ def test_the_next_attempt_tells_how_far_the_one_before_came_whose_init_died(job:
     job.coordinator.want(Mode.SAVE_AND_STOP, attempt=2)
     job.launch(job.spec(SESSION, attempt=2))
     up = job.coordinator.until(
-        "the next attempt", lambda o: (o.attempt, o.phase) == (2, Phase.INITIALIZED) and o.generation > 0,
+        "the next attempt",
+        lambda o: (o.attempt, o.phase) == (2, Phase.INITIALIZED) and o.generation > 0,
     )
     assert up.reached is not None
     assert up.reached.attempt == 1
@@ -139,6 +140,21 @@ def test_the_loss_of_one_that_reports_its_steps_too_is_counted(job: Bed) -> None
     job.started(generation)
     later = until_steps(job, saved + 1)
     assert later.progress.checkpoint_step == saved
+
+
+def test_one_that_saves_at_a_sigterm_and_says_so_has_lost_none(job: Bed) -> None:
+    leaves = """
+import signal, sys
+def leave(*_):
+    saved.write_text(f"{step}\\n")
+    sys.exit(75)
+signal.signal(signal.SIGTERM, leave)
+"""
+    job.training(SILENT.replace("open(", leaves + "open(", 1))
+    job.coordinator.until("its step", lambda o: (o.progress.checkpoint_step or 0) >= 50)
+    outcome = job.started(job.coordinator.want(Mode.RUN, *DEVICES[:2])).outcome
+    assert outcome is not None
+    assert (outcome.says_saved, (outcome.saved_step or 0) > 50) == (True, True)
 
 
 @pytest.mark.parametrize("rank", ["one", "two"])

@@ -95,6 +95,8 @@ class Container:
     refused: bool = False
     """True: Reshape itself refuses its program."""
     reached: Reached | None = None
+    says_saved: bool = False
+    """True: it leaves with word of a save of its own."""
 
     def converge(self, desired: Desired | None) -> bool:
         """Take up what it shall be, as far as it can; True: it is to leave."""
@@ -156,7 +158,9 @@ class Container:
         """Ask training to save; True once nothing runs."""
         if self.program is Saves.NEVER:
             lost = max(0, self.step - (self.saved_step or 0))
-            self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.saved_step, lost)
+            said = self.says_saved
+            kind, saved = OutcomeKind.STOPPING, self.saved_step
+            self.outcome = Outcome(desired.generation, kind, saved, lost, says_saved=said)
             self.step = min(self.step, self.saved_step or 0)
         elif self.saves:
             self.saved_step = self.step

@@ -45,6 +45,13 @@ def lost_text(steps: int, *, known: bool) -> str:
     return counted if known else f"at least {counted}"
 
 
+def lost_count(steps: int, *, known: bool) -> str:
+    """Return the same as a cell of a table."""
+    if known:
+        return str(steps)
+    return f"≥{steps}" if steps else "unknown"
+
+
 def each_gpus(numbers: Sequence[int]) -> str:
     """Several numbers of GPUs: ``4, 2 and 1 GPUs``."""
     *others, last = numbers

@@ -315,7 +315,8 @@ def _outcome_of_ended(memory: Memory, generation: int) -> Outcome:
     )
     lost = 0 if counted else lost_steps(ended.step, ended.saved_step)
     complete = ended.complete or memory.finished
-    return Outcome(generation, OutcomeKind.STOPPING, ended.saved_step, lost, complete)
+    said, saved = ended.says_saved, ended.saved_step
+    return Outcome(generation, OutcomeKind.STOPPING, saved, lost, complete, said)
 
 
 def _recorded(memory: Memory, training: TrainingProcess) -> bool:

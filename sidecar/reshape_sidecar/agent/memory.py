@@ -41,6 +41,8 @@ class ProcessExit:
     exception_message: str | None = None
     refused: bool = False
     """True if Reshape itself refused to train the program."""
+    says_saved: bool = False
+    """As in ``Outcome``."""
 
 
 @dataclass(frozen=True, slots=True)

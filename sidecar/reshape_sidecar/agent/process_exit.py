@@ -98,6 +98,7 @@ def inspect(
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
     complete = newest is not None and newest.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
+    left_in_order = code == EXIT_SAVED and training.rung
     tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes) if failed else ""
     exception, message = exception_in(tail) if code == EXIT_EXCEPTION else (None, None)
     shown = _last_lines(tail)
@@ -113,6 +114,7 @@ def inspect(
         error=_error(shown, training, code, memory_ran_out) if failed else None,
         exception=exception,
         exception_message=message,
+        says_saved=left_in_order and newest is None and saved not in (None, own_saved_step),
         refused=code == EXIT_EXCEPTION and is_refusal(tail),
     )
 

@@ -87,6 +87,49 @@ def describe(shown: JobView) -> RenderableType:
     return job_tables.describe(shown, (), NOW_S)
 
 
+@pytest.mark.parametrize(
+    ("steps", "known", "said", "cell"),
+    [
+        (0, True, "0 steps;", "0"),
+        (1, True, "1 step;", "1"),
+        (24, False, "at least 24 steps;", "≥24"),
+        (0, False, "an unknown number of steps;", "unknown"),
+    ],
+)
+def test_lost_steps_are_said_as_far_as_they_are_known(
+    steps: int, known: bool, said: str, cell: str
+) -> None:
+    lost = job(steps_lost=steps, steps_lost_known=known)
+    assert any(line.startswith("lost") and said in line for line in lines(describe(lost)))
+    (_, row) = lines(job_tables.jobs_table((lost,), NOW_S, wide=True), 200)
+    assert cell in row.split()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"may_restart": True}, "its own; samples per step change with the GPUs (4 → 2)"),
+        (
+            {"may_restart": True, "size": 1, "size_before": 4, "reshape_downs": 1},
+            "its own; samples per step change with the GPUs (4 → 1)",
+        ),
+        (
+            {"may_restart": True, "processes": "one"},
+            "its own; samples per step may change with the GPUs (4 → 2)",
+        ),
+        ({"may_restart": True, "optional_gpus": (2,)}, "its own"),
+        ({"reshape_ups": 1}, "unknown (its program tells no verdict)"),
+        ({"reshape_ups": 1, "trajectory": "exact"}, "exact"),
+        ({}, None),
+    ],
+)
+def test_a_reshaped_job_has_a_trajectory(fields: dict[str, object], said: str | None) -> None:
+    program = "may restart" if "may_restart" in fields else None
+    shown = job(**{"processes": "per-gpu", "program": program, **fields})
+    found = [line for line in lines(describe(shown)) if line.startswith("trajectory")]
+    assert [" ".join(line.split()[1:]) for line in found] == ([] if said is None else [said])
+
+
 def test_a_halted_job_is_shown_as_paused() -> None:
     paused = job(state="halted", stage="none", reason="paused by ada")
     for shown in (job_tables.jobs_table((paused,), NOW_S), describe(paused)):

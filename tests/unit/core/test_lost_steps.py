@@ -58,6 +58,14 @@ def test_a_program_that_saves_at_a_boundary_before_it_made_a_step_loses_none() -
     assert lost(found) == (0, True)
 
 
+def test_a_program_that_left_with_word_of_a_save_has_lost_none() -> None:
+    found = training(0, program=Saves.NEVER)
+    found.container("a").saved_step, found.container("a").says_saved = 20, True
+    found.event(ev.HostDrained(HOST, "ann"))
+    found.wait(120.0)
+    assert lost(found) == (0, True)
+
+
 def relaunched(found: World, reached: Reached | None) -> None:
     """The next attempt comes up, and tells what it has read."""
     found.new_containers[A] = {"reached": reached}

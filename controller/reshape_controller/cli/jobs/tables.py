@@ -20,7 +20,7 @@ from reshape_controller.cli.words import (
     size,
     state_word,
 )
-from reshape_controller.core.phrases import gpus, how_text, lost_text
+from reshape_controller.core.phrases import gpus, how_text, lost_count, lost_text
 from reshape_gpu.values import ENDED, EventView, JobView
 
 if TYPE_CHECKING:  # here, because a list does not need it
@@ -65,7 +65,7 @@ class JobsTable:
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE_COLUMNS
         more: tuple[str, ...] = ("SHAPED", "AGE") if wide else ()
-        more += ("USER", "PRIORITY", "POSITION", "ETA") if self.asked_wide else ()
+        more += ("USER", "PRIORITY", "POSITION", "ETA", "LOST") if self.asked_wide else ()
         table = grid("JOB", "STATE", "GPUS", "PROGRESS", *more, "WHY", rest="WHY", wrap=False)
         table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
         table.columns[0].max_width = ID_COLUMNS_MAX if wide else NARROW_ID_COLUMNS_MAX
@@ -84,7 +84,8 @@ class JobsTable:
 
     def _wide_cells(self, job: JobView) -> tuple[str, ...]:
         place = "-" if job.position is None else str(job.position)
-        return job.user, str(job.priority or 0), place, eta_text(job, self.now_s)
+        lost = lost_count(job.steps_lost, known=job.steps_lost_known)
+        return job.user, str(job.priority or 0), place, eta_text(job, self.now_s), lost
 
 
 def eta_text(job: JobView, now_s: float) -> str:

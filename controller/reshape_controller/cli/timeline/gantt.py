@@ -15,7 +15,7 @@ from rich.text import Text
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
 from reshape_controller.cli.words import duration, moment, state_word
-from reshape_controller.core.phrases import gpus, lost_text
+from reshape_controller.core.phrases import gpus, lost_count, lost_text
 from reshape_controller.http.timeline import JobLane, Span, Timeline
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
@@ -226,17 +226,12 @@ def _sums(
         letter = Text(key.letter, key.colour)
         if wide:
             name = Text.assemble(letter, f" {job.id}")
-            table.add_row(name, state_word(job.state), *cells, _lost(job, unicode))
+            lost = lost_count(job.steps_lost, known=job.steps_lost_known)
+            lost = lost if unicode else lost.replace("≥", ">=")
+            table.add_row(name, state_word(job.state), *cells, lost)
         else:
             table.add_row(letter, *cells)
     return table
-
-
-def _lost(job: JobLane, unicode: bool) -> str:
-    """Return the steps that a job has lost, in few letters."""
-    if job.steps_lost_known:
-        return str(job.steps_lost)
-    return f"{'≥' if unicode else '>='}{job.steps_lost}" if job.steps_lost else "unknown"
 
 
 def _use(timeline: Timeline, from_s: float, to_s: float) -> Text:

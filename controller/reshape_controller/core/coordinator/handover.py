@@ -425,8 +425,10 @@ def _what_was_saved(outcome: Outcome, *, known: bool) -> str:
 
 
 def _counts_loss(tx: Transaction, job: Job, outcome: Outcome) -> bool:
-    """Whether the outcome counts the lost steps: not if the program has never reported one."""
-    return not tx.limits.loss_rules or job.reports_steps or outcome.saved_step == 0
+    """Whether the outcome counts the lost steps: not if the program has never reported one, unless
+    it left with word of a save."""
+    counts = job.reports_steps or outcome.saved_step == 0 or outcome.says_saved
+    return counts or not tx.limits.loss_rules
 
 
 def _what_was_planned(
