@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from reshape_launcher.local import processes
 from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.wire import Mode, Observed, Phase, Processes
 from tests.support.sidecar_bed import DEVICES, Bed, bed, eventually
 
@@ -116,6 +119,9 @@ def test_the_next_attempt_tells_how_far_the_one_before_came_whose_init_died(job:
     assert up.reached is not None
     assert up.reached.attempt == 1
     assert end - 1.5 * STEPS_A_S <= up.reached.step <= end
+    asyncio.run(job.launcher.remove("job-1", 2, 0.0))
+    second = Marker("job-1", 2, str(job.folder.socket))
+    assert not processes.living((second,))[second]
 
 
 def test_a_program_that_saves_by_itself_and_reports_nothing_says_what_it_saved(job: Bed) -> None:
@@ -140,6 +146,18 @@ def test_the_loss_of_one_that_reports_its_steps_too_is_counted(job: Bed) -> None
     job.started(generation)
     later = until_steps(job, saved + 1)
     assert later.progress.checkpoint_step == saved
+
+
+def test_what_an_earlier_job_left_in_the_folder_is_no_save_of_this_one(job: Bed) -> None:
+    job.checkpoints.mkdir()
+    (job.checkpoints / "step").write_text("100000\n")
+    job.training(SESSION)
+    until_steps(job, 2 * STEPS_A_S + 50)  # the agent has read the file meanwhile
+    os.kill(job.process().pid, signal.SIGKILL)
+    crashed = job.coordinator.until("crashed", lambda o: o.phase is Phase.CRASHED)
+    assert crashed.progress.checkpoint_step is None
+    assert crashed.progress.step >= 2 * STEPS_A_S
+    assert {o.progress.checkpoint_step for o in job.coordinator.reports} == {None}
 
 
 def test_one_that_saves_at_a_sigterm_and_says_so_has_lost_none(job: Bed) -> None:

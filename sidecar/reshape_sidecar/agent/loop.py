@@ -215,7 +215,9 @@ class Agent:
     async def _read_saved_step(self) -> None:
         """Read which step a program has saved by itself; in memory only, as its exit tells it."""
         state = self._state
-        before = state.memory
+        before, training = state.memory, state.status().training
+        if state.spec.worker or training is None or not training.running:
+            return  # what is there may be an earlier job's
         step, known = before.progress.step, before.progress.checkpoint_step
         saved = await asyncio.to_thread(
             run_as,
