@@ -42,6 +42,7 @@ TAGS = {
     "ReleaseNotEmpty": "core.events:ReleaseNotEmpty",
     "ReleaseVerified": "core.events:ReleaseVerified",
     "ResumeRequested": "core.events:ResumeRequested",
+    "SideCarContradicted": "core.events:SideCarContradicted",
     "SideCarFellSilent": "core.events:SideCarFellSilent",
     "SideCarReported": "core.events:SideCarReported",
     "Curve": "core.knowledge:Curve",

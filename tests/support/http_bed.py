@@ -124,7 +124,8 @@ async def api(
     settings = Settings(make_policy("adaptive"), limits=limits or LOCAL)
     loop = Loop(store, settings, clock, stopwatch=metrics)
     monotonic_s = asyncio.get_running_loop().time
-    hub, tokens = SidecarHub(loop.post, monotonic_s, clock.now_s), Tokens(b"secret")
+    hub = SidecarHub(loop.post, monotonic_s, clock.now_s, lambda: loop.engine.state)
+    tokens = Tokens(b"secret")
     launcher.hub = hub
     launch = LaunchSettings("http://127.0.0.1:1", folder / "jobs")
     effects = Effects(launcher, hub, tokens, launch, loop.post)

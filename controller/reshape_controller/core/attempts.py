@@ -106,6 +106,7 @@ def launch(tx: Transaction, job_id: JobId, host: HostId, hosts: tuple[HostId, ..
         watched=job.watched or job.change is None,
         after_end=JobState.SUBMITTED,
         suspended="",
+        set_apart="",
         container_restarts=job.container_restarts + (1 if job.attempt else 0),
         reason=f"its container starts on {where}",
         deadline=until(tx, DeadlineKind.EARLY_INIT, tx.limits.early_init_s),

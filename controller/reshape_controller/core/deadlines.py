@@ -94,6 +94,9 @@ def _no_answer(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
     """Withdraw the request, as the SideCar gave no outcome; then wait for an outcome (R2)."""
     job = tx.state.jobs[job_id]
     assert job.change is not None
+    if job.set_apart and (job.halt_wanted or not job.change.withdrawn):  # a person asked
+        attempts.remove(tx, job_id, job.reason, after=job.after_end)
+        return
     if job.change.withdrawn or not job.reachable:
         again = attempts.until(tx, deadline.kind, deadline.length_s)
         tx.update(job_id, deadline=again, reason="its SideCar does not answer")

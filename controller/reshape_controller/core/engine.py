@@ -167,6 +167,8 @@ class Engine:
                 reports.take(tx, observed)
             case ev.SideCarFellSilent(job, attempt):
                 reports.silent(tx, job, attempt)
+            case ev.SideCarContradicted(job, attempt, reason):
+                reports.set_apart(tx, job, attempt, reason)
             case ev.DeadlinesDue():
                 deadlines.expire(tx)
             case ev.ControllerHeldUp(held_s):
@@ -204,7 +206,7 @@ class Engine:
         state.seed = event.seed
         deadlines.rebase(tx)
         for job in tuple(state.jobs.values()):
-            if job.stage not in (Stage.NONE, Stage.LAUNCHING):
+            if job.stage not in (Stage.NONE, Stage.LAUNCHING) and not job.set_apart:
                 tx.update(job.id, answered=False)
         state.plan_wanted = True
         tx.note(None, "controller-started", f"epoch {event.epoch}, policy {event.policy}")

@@ -177,6 +177,15 @@ class SideCarFellSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class SideCarContradicted:
+    """A report with an attempt's token says what cannot be; nothing of it was taken in."""
+
+    job: JobId
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FilesFound:
     """The launcher found the host from which an attempt's files can be reached; None: every host.
     On another host than ``host`` it has started nothing."""
@@ -279,6 +288,7 @@ Event = (
     | CurveFitted
     | SideCarReported
     | SideCarFellSilent
+    | SideCarContradicted
     | FilesFound
     | LaunchFailed
     | ContainerGone

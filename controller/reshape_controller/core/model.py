@@ -372,6 +372,8 @@ class Job:
     hosts: tuple[HostId, ...] = ()
     """Host of each worker, if its attempt is on several; ``host`` is that of the first. Empty: all
     are on ``host``."""
+    set_apart: str = ""
+    """Why no report of its attempt is believed any more; empty if they are."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ def take(tx: Transaction, report: Observed) -> None:
     """Take in one report."""
     job_id = JobId(report.job)
     before = tx.state.jobs.get(job_id)
-    if before is None or before.stage is _NONE:
+    if before is None or before.stage is _NONE or before.set_apart:
         return
     if report.attempt != before.attempt or report.sequence <= before.sequence:
         return
@@ -91,19 +91,47 @@ def _move_on(tx: Transaction, job_id: JobId, report: Observed) -> None:
 def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
     """Mark a job with a silent SideCar as unreachable, which counts as an answer (R6)."""
     job = tx.state.jobs.get(job_id)
-    if job is None or job.attempt != attempt or job.stage is Stage.NONE:
+    if job is None or job.attempt != attempt or job.stage is Stage.NONE or job.set_apart:
         return
-    tx.state.plan_wanted = tx.state.plan_wanted or not job.answered
-    job = tx.update(job_id, answered=True, reachable=False, reason="its SideCar is unreachable")
-    if job.stage is Stage.STARTING and job.left_at_step:
-        job = tx.update(job_id, left_at_step=0)
+    job = _lose_word(tx, job, "its SideCar is unreachable")
     tx.note(job, "unreachable", "its SideCar does not report; training is left running")
+    _leave_open_hand_overs(tx, job, "is unreachable")
+
+
+def set_apart(tx: Transaction, job_id: JobId, attempt: int, reason: str) -> None:
+    """Believe nothing more that is said with the token of an attempt, until its next attempt.
+
+    Its GPUs stay its own until the launcher shows that they are empty, and no plan names it.
+    Nothing of another job waits for its word: a request that has no outcome yet is withdrawn.
+    """
+    job = tx.state.jobs.get(job_id)
+    if job is None or job.attempt != attempt or job.stage is Stage.NONE or job.set_apart:
+        return
+    job = _lose_word(tx, job, f"set apart: {reason}")
+    job = tx.update(job_id, set_apart=reason)
+    tx.note(job, "set-apart", reason)
+    if job.stage is Stage.SAVING:
+        handover_abort.abort_request(tx, job_id, f"{job.spec.name} is set apart: {reason}")
+        tx.update(job_id, reason=f"set apart: {reason}")
+    _leave_open_hand_overs(tx, job, "is set apart")
+
+
+def _lose_word(tx: Transaction, job: Job, reason: str) -> Job:
+    """Count a job whose SideCar says nothing that counts as answered (R6), and return the job."""
+    tx.state.plan_wanted = tx.state.plan_wanted or not job.answered
+    job = tx.update(job.id, answered=True, reachable=False, reason=reason)
+    if job.stage is Stage.STARTING and job.left_at_step:
+        job = tx.update(job.id, left_at_step=0)
+    return job
+
+
+def _leave_open_hand_overs(tx: Transaction, job: Job, what: str) -> None:
+    """Abort what a job without a word gives or gets, before the point of no return (R2)."""
     if job.donation is not None:
-        to = job.donation.to
-        handover_abort.abort(tx, to, f"the SideCar of {job.spec.name} is unreachable")
+        handover_abort.abort(tx, job.donation.to, f"the SideCar of {job.spec.name} {what}")
     gets = job.hand_over if job.stage in (Stage.READY, Stage.TRAINING) else None
     if gets is not None and not gets.shrink_asked:
-        handover_abort.abort(tx, job_id, "its SideCar is unreachable")
+        handover_abort.abort(tx, job.id, f"its SideCar {what}")
 
 
 def resume_hand_overs(tx: Transaction) -> None:

@@ -56,6 +56,7 @@ def _take_gpus(tx: Transaction, job: Job, reason: str) -> None:
         observed=None,
         answered=True,
         reachable=True,
+        set_apart="",
         reason=reason,
         deadline=None,
     )

@@ -109,6 +109,7 @@ class JobChanges(TypedDict, total=False):
     notes: tuple[tuple[str, str], ...]
     suspended: str
     hosts: tuple[HostId, ...]
+    set_apart: str
 
 
 class Transaction:

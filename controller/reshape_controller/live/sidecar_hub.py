@@ -1,21 +1,28 @@
 """The controller's end of the SideCars' long poll: desired state out, observed state in.
 
 Does: answers each attempt with its newest committed desired state; posts an event for a report that
-says something new, for an attempt that is silent too long, and stops the controller if a SideCar
-knows more than the log. The workers of a job are one SideCar to the engine (``WorkerGroup``).
+says something new, for an attempt that is silent too long, and for a report that cannot be true,
+of which it takes in nothing else. It stops the controller only if several jobs agree that they
+know more than the log. The workers of a job are one SideCar to the engine (``WorkerGroup``).
 Everything here is rebuilt from the log and the reports at a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.core.events import Event, SideCarFellSilent, SideCarReported
+from reshape_controller.core.events import (
+    Event,
+    SideCarContradicted,
+    SideCarFellSilent,
+    SideCarReported,
+)
 from reshape_controller.core.model import JobId
+from reshape_controller.core.state import State
 from reshape_controller.live.worker_group import WorkerGroup
 from reshape_sidecar.wire import (
     WIRE_LEVEL,
@@ -42,7 +49,18 @@ class UnknownAttempt(ReshapeError):
 
 
 class BehindItsJobs(ReshapeError):
-    """A SideCar has a desired state that this log does not hold: its GPUs may be others."""
+    """Several jobs have desired states that this log does not hold: their GPUs may be others."""
+
+
+class Contradiction(ReshapeError):
+    """A report says what cannot be true, so its attempt is set apart."""
+
+
+class AheadOfLog(Contradiction):
+    """A report names an epoch or generation that this log does not hold.
+
+    The store is an older copy, or the report is a lie: one attempt alone cannot show which.
+    """
 
 
 @dataclass(slots=True)
@@ -84,13 +102,18 @@ class SidecarHub:
         post: Callable[[Event], None],
         monotonic_s: Callable[[], float],
         log_s: Callable[[], float],
+        state: Callable[[], State] = State,
     ) -> None:
+        """``state``: the engine's, of which nothing is changed."""
         self._post = post
+        self._state = state
         self._monotonic_s = monotonic_s
         self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
         self._checked_at_s = monotonic_s()
         self._behind: asyncio.Queue[BehindItsJobs] = asyncio.Queue()
+        self._ahead: set[JobId] = set()
+        """Jobs that were ahead of the log while the controller observed (R6)."""
 
     def set_desired(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
         """Answer the attempt's SideCars with ``desired`` from now on. To be called only after the
@@ -129,7 +152,7 @@ class SidecarHub:
         return tuple(JobId(job) for job in self._attempts)
 
     async def behind(self) -> NoReturn:
-        """Wait for a SideCar that knows more than the log. Raises BehindItsJobs."""
+        """Wait until several jobs agree that they know more than the log. Raises BehindItsJobs."""
         raise await self._behind.get()
 
     def observed(self, job: JobId) -> Observed | None:
@@ -158,14 +181,21 @@ class SidecarHub:
         """Take a report and return its SideCar's desired state; None while there is none for this
         worker of several. ``level``: that of the fields that the SideCar knows.
 
-        The answer is held for up to ``wait_s`` seconds while the report reflects it already. Raises
-        UnknownAttempt, BehindItsJobs.
+        The answer is held for up to ``wait_s`` seconds while the report reflects it already. An
+        attempt that is set apart is answered still, so that it can end in order. Raises
+        UnknownAttempt, Contradiction, BehindItsJobs.
         """
         worker = observed.worker
         entry = self._entry(job, attempt, worker)
-        self._check_order(entry.desired, observed)
         entry.report_at_s[worker] = now_s = self._monotonic_s()
-        self._take(entry, observed)
+        try:
+            check(entry.desired, observed, entry.group.report_of(worker))
+        except Contradiction as lie:
+            self._contradict(JobId(job), attempt, lie)
+            raise
+        known = self._state().jobs.get(JobId(job))
+        if known is None or not known.set_apart:
+            self._take(entry, observed)
         until_s = now_s + min(wait_s, HOLD_MAX_S)
         while entry.group.update_for(worker, observed, level) is None:
             left_s = until_s - self._monotonic_s()
@@ -206,19 +236,20 @@ class SidecarHub:
             )
         return entry
 
-    def _check_order(self, desired: Desired, observed: Observed) -> None:
-        """Raise BehindItsJobs if a SideCar is ahead of the log: every desired state was in the log
-        before its SideCar got it, so this log is an older one, or another."""
-        if observed.epoch <= desired.epoch and observed.generation <= desired.generation:
-            return
-        error = BehindItsJobs(
-            f"the SideCar of job {desired.job} (attempt {desired.attempt}) knows epoch "
-            f"{observed.epoch} generation {observed.generation}; this log has only epoch "
-            f"{desired.epoch} generation {desired.generation}: the store is an older copy, or "
-            "another controller runs this job"
-        )
-        self._behind.put_nowait(error)
-        raise error
+    def _contradict(self, job: JobId, attempt: int, lie: Contradiction) -> None:
+        """Have the attempt set apart; or raise BehindItsJobs if it is one of several jobs that are
+        ahead of the log, before this controller has granted anything."""
+        state = self._state()
+        if isinstance(lie, AheadOfLog) and state.observing:
+            self._ahead.add(job)
+            if agree(
+                self._ahead, state
+            ):  # no event: the controller goes on observing until it ends
+                named = ", ".join(sorted(self._ahead))
+                error = BehindItsJobs(f"{lie}. {len(self._ahead)} jobs say so: {named}")
+                self._behind.put_nowait(error)
+                raise error
+        self._post(SideCarContradicted(job, attempt, str(lie)))
 
     def _take(self, entry: _Attempt, observed: Observed) -> None:
         group = entry.group
@@ -257,3 +288,77 @@ def _without_progress(observed: Observed) -> Observed:
     """The report without the parts that change all the time: two are compared by it."""
     verdict = Progress(trajectory=observed.progress.trajectory)
     return replace(observed, sequence=0, progress=verdict, gpu_use=())
+
+
+COUNT_MAX = 10**15
+"""Largest count that a report may name: sums of them stay whole numbers for every reader."""
+REPORT_S_MAX = 86_400.0
+"""Longest phase of a start or reshape that a report may name."""
+TEXT_MAX = 65_536
+"""Most characters of one text of a report."""
+TWO_VOICES = 3_600_000 * SEQUENCES_PER_S
+"""A report whose number is lower than the newest by this much (an hour) is of another sender."""
+_NO_COUNTS = ("sequence", "exit_code")
+
+
+def agree(ahead: Collection[JobId], state: State) -> bool:
+    """Return whether the jobs that are ahead of the log show that the log is an older one.
+
+    One user's jobs may lie together, so they must be of several users; unless the log knows jobs
+    of one user only, whom nobody else can be harmed by.
+    """
+    users = {state.jobs[job].spec.user for job in ahead if job in state.jobs}
+    everyone = {job.spec.user for job in state.jobs.values()}
+    return len(ahead) > 1 and (len(users) > 1 or users == everyone)
+
+
+def check(desired: Desired, observed: Observed, newest: Observed | None) -> None:
+    """Check a report against what the log holds. Raises Contradiction if it cannot be true.
+
+    ``desired``: the newest desired state of its attempt. ``newest``: its newest report before.
+    """
+    who = f"the SideCar of job {desired.job} (attempt {desired.attempt})"
+    if observed.epoch > desired.epoch or observed.generation > desired.generation:
+        # Every desired state was in the log before its SideCar got it.
+        raise AheadOfLog(
+            f"{who} knows epoch {observed.epoch} generation {observed.generation}; this log has "
+            f"only epoch {desired.epoch} generation {desired.generation}: the store is an older "
+            "copy, or the report is not its SideCar's"
+        )
+    outcome = -1 if observed.outcome is None else observed.outcome.generation
+    later = max(observed.stopped_generation, outcome)
+    if later > observed.generation:
+        raise Contradiction(
+            f"{who} has ended generation {later}, but knows only generation {observed.generation}"
+        )
+    if newest is not None and observed.sequence < newest.sequence - TWO_VOICES:
+        raise Contradiction(
+            f"{who} numbers its reports {observed.sequence} after {newest.sequence}: two programs "
+            "report with its token"
+        )
+    problem = _out_of_bounds(observed)
+    if problem:
+        raise Contradiction(f"{who} reports {problem}")
+
+
+def _out_of_bounds(value: object, name: str = "") -> str:
+    """Return the first number or text within a report that is out of its bounds; empty if none.
+    Other numbers are finite and of 64 bits, as the codec lets no others through."""
+    if isinstance(value, str):
+        is_long = len(value) > TEXT_MAX
+        return f"{name} of {len(value)} characters, not at most {TEXT_MAX}" if is_long else ""
+    if isinstance(value, int):
+        fits = 0 <= value <= COUNT_MAX or name in _NO_COUNTS
+        return "" if fits else f"{name} {value}, not between 0 and {COUNT_MAX}"
+    if isinstance(value, float):
+        fits = 0.0 <= value <= REPORT_S_MAX or not name.endswith("_s")
+        return "" if fits else f"{name} {value:g}, not between 0 and {REPORT_S_MAX:g}"
+    for part in getattr(value, "__dataclass_fields__", ()):
+        problem = _out_of_bounds(getattr(value, part), part)
+        if problem:
+            return problem
+    for entry in value if isinstance(value, tuple) else ():
+        problem = _out_of_bounds(entry, name)
+        if problem:
+            return problem
+    return ""

@@ -48,6 +48,10 @@ class WorkerGroup:
         """Number of workers."""
         return len(self._reports)
 
+    def report_of(self, worker: int) -> Observed | None:
+        """Return the newest report of a worker; None before its first."""
+        return self._reports[worker]
+
     def take(self, worker: int, observed: Observed) -> bool:
         """Store a worker's report; return False if a newer one is there already."""
         previous = self._reports[worker]

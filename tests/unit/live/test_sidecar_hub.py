@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,17 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, Stage
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
+from reshape_controller.live.sidecar_hub import (
+    AheadOfLog,
+    BehindItsJobs,
+    Contradiction,
+    SidecarHub,
+)
 from reshape_sidecar.wire import Observed, Phase, Progress
 from tests.support.world import World
+
+NUMBERS = itertools.count(1000)
+"""Numbers of reports, each above those of the world's SideCars."""
 
 
 def everybody_reports(world: World, hub: SidecarHub) -> None:
@@ -82,29 +91,117 @@ def test_a_progress_keeps_the_time_at_which_it_was_first_reported() -> None:
         assert hub.progress_at_s(job) == came_at_s
 
 
-@pytest.mark.parametrize(("epochs", "generations"), [(1, 0), (0, 1)])
-def test_a_report_from_beyond_the_logs_end_is_not_believed_and_stops_the_controller(
+def restarted(**owners: str) -> tuple[World, SidecarHub, list[ev.Event]]:
+    """A controller that has just started, with a job of each owner that has not reported yet."""
+    world = World().boot(gpus=len(owners))
+    for name, owner in owners.items():
+        world.running(name, 1, 1, user=owner)
+    world.auto = False
+    world.event(ev.ControllerStarted(2, "test", world.mechanism, world.limits))
+    posted = list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0, lambda: world.engine.state)
+    for name in owners:
+        desired = world.engine.desired(JobId(name))
+        assert desired is not None
+        hub.set_desired(desired)
+    return world, hub, posted
+
+
+def says(world: World, hub: SidecarHub, name: str, epochs: int = 0, generations: int = 0) -> None:
+    """The SideCar of a job reports, from beyond the log's end by so many epochs or generations."""
+    desired = world.engine.desired(JobId(name))
+    assert desired is not None
+    epoch, generation = desired.epoch + epochs, desired.generation + generations
+    number = next(NUMBERS)
+    seen = Observed(
+        name, 1, generation, number, Phase.RUNNING, epoch=epoch, devices=desired.devices
+    )
+    asyncio.run(hub.exchange(name, 1, seen, 0.0))
+
+
+def stops(hub: SidecarHub) -> str:
+    """Why the hub has the controller stop; empty if it does not."""
+    try:
+        asyncio.run(asyncio.wait_for(hub.behind(), 0.01))
+    except BehindItsJobs as error:
+        return str(error)
+    except TimeoutError:
+        return ""
+
+
+@pytest.mark.parametrize(("epochs", "generations"), [(1, 0), (0, 1), (10**6, 10**6)])
+def test_one_job_from_beyond_the_logs_end_is_set_apart_and_stops_nothing(
     epochs: int, generations: int
 ) -> None:
-    world = World().boot()
-    world.running("a", 2, 2)
-    posted = list[ev.Event]()
-    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    world, hub, posted = restarted(a="ada", b="bob")
+    for _ in range(3):
+        with pytest.raises(AheadOfLog, match="the store is an older copy, or the report is not"):
+            says(world, hub, "a", epochs, generations)
+    assert {type(event) for event in posted} == {ev.SideCarContradicted}
+    assert stops(hub) == ""
+    world.event(posted[0])
+    says(world, hub, "a")
+    says(world, hub, "b")
+    assert [
+        event.observed.job for event in posted[3:] if isinstance(event, ev.SideCarReported)
+    ] == ["b"], "what is said for the first is not believed any more"
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [{"a": "ada", "b": "bob", "c": "ada"}, {"a": "", "b": "", "c": ""}],
+    ids=["two users", "one user's daemon"],
+)
+def test_several_jobs_that_agree_before_the_first_grant_stop_the_controller(
+    owners: dict[str, str],
+) -> None:
+    world, hub, posted = restarted(**owners)
+    with pytest.raises(AheadOfLog):
+        says(world, hub, "a", generations=1)
+    world.event(posted.pop())
+    with pytest.raises(BehindItsJobs, match="2 jobs say so: a, b"):
+        says(world, hub, "b", epochs=1)
+    assert "the store is an older copy" in stops(hub)
+    assert posted == []
+    assert world.engine.state.observing, "nothing is granted until it has stopped"
+
+
+def test_two_jobs_of_one_user_stop_no_controller_that_has_jobs_of_others() -> None:
+    world, hub, posted = restarted(a="ada", b="ada")
+    world.submit("waits", 1, user="bob")
+    for name in ("a", "b"):
+        with pytest.raises(AheadOfLog):
+            says(world, hub, name, epochs=10**6)
+    assert stops(hub) == ""
+    assert [event.job for event in posted if isinstance(event, ev.SideCarContradicted)] == [
+        "a",
+        "b",
+    ]
+
+
+def test_after_all_have_answered_no_log_can_be_older_and_nothing_stops_it() -> None:
+    world, hub, posted = restarted(a="ada", b="bob")
+    for name in ("a", "b"):
+        says(world, hub, name)
+        world.event(posted[-1])
+    assert not world.engine.state.observing
+    for name in ("a", "b"):
+        with pytest.raises(AheadOfLog):
+            says(world, hub, name, epochs=1)
+    assert stops(hub) == ""
+
+
+def test_reports_of_another_sender_with_its_token_are_noticed() -> None:
+    world, hub, posted = restarted(a="")
     desired = world.engine.desired(JobId("a"))
     assert desired is not None
-    hub.set_desired(desired)
-
-    def says(epoch: int, generation: int) -> None:
-        seen = Observed("a", 1, generation, 1, Phase.RUNNING, epoch=epoch, devices=desired.devices)
-        asyncio.run(hub.exchange("a", 1, seen, 0.0))
-
-    with pytest.raises(BehindItsJobs, match="the store is an older copy"):
-        says(desired.epoch + epochs, desired.generation + generations)
-    assert posted == []
-    with pytest.raises(BehindItsJobs, match="job a "):
-        asyncio.run(asyncio.wait_for(hub.behind(), 1.0))
-    says(desired.epoch, desired.generation)
+    seen = Observed("a", 1, desired.generation, 10**18, Phase.RUNNING, epoch=desired.epoch)
+    asyncio.run(hub.exchange("a", 1, seen, 0.0))
+    asyncio.run(hub.exchange("a", 1, replace(seen, sequence=10**18 - 5), 0.0))  # late: no lie
     assert [type(event) for event in posted] == [ev.SideCarReported]
+    with pytest.raises(Contradiction, match="two programs report with its token"):
+        asyncio.run(hub.exchange("a", 1, replace(seen, sequence=5), 0.0))
+    assert isinstance(posted[-1], ev.SideCarContradicted)
 
 
 def test_a_new_verdict_is_posted_at_once_although_progress_alone_waits() -> None:

@@ -87,7 +87,9 @@ class Daemon:
             _marks(settings, leadership),
             self._metrics,
         )
-        self._hub = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
+        self._hub = SidecarHub(
+            self._loop.post, time.monotonic, clock.now_s, lambda: self._loop.engine.state
+        )
         self._effects = Effects(
             backend.launcher,
             self._hub,
@@ -305,7 +307,7 @@ async def serve(settings: DaemonSettings) -> None:
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except BehindItsJobs as error:
         remedy = (
-            "restore the right store; or end that container and keep this store "
+            "restore the right store; or end these containers and keep this store "
             "(docs/operations.md, Backup and restore); or stop the other controller"
         )
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
