@@ -34,6 +34,8 @@ from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
+_PART_CHARS = 256 * 1024
+"""Characters of a part of a dump: at most 1 MiB of UTF-8, a quarter of what a store takes."""
 RECENT_MAX = 10
 """Most history entries of each job that are remembered for the text of a defect."""
 DUE_MAX = 4
@@ -248,8 +250,7 @@ class State:
         rows = [codec.dumps(v) for v in (*self.hosts.values(), *self.gpus.values())]
         rows += [codec.dumps(row) for row in self.profiles.rows()]
         rows += [codec.dumps(job if with_env else _bare(job)) for job in self.jobs.values()]
-        parts = ["\n".join(rows[i : i + _PART_ROWS]) for i in range(0, len(rows), _PART_ROWS)]
-        return (codec.dumps(head), *parts)
+        return (codec.dumps(head), *_parts(rows))
 
     @staticmethod
     def load(parts: tuple[str, ...]) -> State:
@@ -294,6 +295,18 @@ def row_of(line: str) -> Host | Gpu | Job | Profile | Learned:
     """Return the value of one line of a dump. Raises CodecError."""
     row: Host | Gpu | Job | Profile | Learned = codec.from_value(_Row, json.loads(line))
     return row
+
+
+def _parts(rows: list[str]) -> Iterator[str]:
+    """Yield the rows joined into parts, each within its bounds unless a single row is longer."""
+    begin, size = 0, 0
+    for at, row in enumerate(rows):
+        size += len(row) + 1
+        if at > begin and (size > _PART_CHARS or at - begin == _PART_ROWS):
+            yield "\n".join(rows[begin:at])
+            begin, size = at, len(row) + 1
+    if rows:
+        yield "\n".join(rows[begin:])
 
 
 def _bare(job: Job) -> Job:

@@ -136,6 +136,7 @@ class MetricsPage(Handler):
             self.context.clock.now_s(),
             control.unreachable(),
             control.store_lag_s(),
+            control.since_snapshot(),
             control.holders() if self.shows_names() else None,
             await self.context.timeline.totals(control.store, TOTALS_WAIT_S),
         )

@@ -48,6 +48,8 @@ class Present:
     unreachable: int
     """Jobs whose SideCars are silent."""
     store_lag_s: float
+    since_snapshot: int
+    """Records of the log that a start would read."""
     holders: tuple[tuple[Gpu, str, Job | None], ...] | None
     """Each GPU, its type and its job; None: the reader may not see the names of jobs."""
     totals: Totals | None
@@ -98,6 +100,8 @@ class Metrics:
         self._lease = gauge(registry, "reshape_lease_held", text)
         text = "Time for which the store has not taken the newest record or its rows"
         self._lag = gauge(registry, "reshape_store_lag_seconds", text)
+        text = "Records of the log since its newest snapshot, which a start would read"
+        self._since_snapshot = gauge(registry, "reshape_records_since_snapshot", text)
         text = "Jobs whose SideCar does not report"
         self._unreachable = gauge(registry, "reshape_sidecars_unreachable", text)
         text = "Number of the newest log record that the figures from the log show; 0: none yet"
@@ -139,6 +143,7 @@ class Metrics:
         self._lease.set(1 if present.lease_held else 0)
         self._hints.set(1 if store.notices_requests else 0)
         self._lag.set(present.store_lag_s)
+        self._since_snapshot.set(present.since_snapshot)
         self._unreachable.set(present.unreachable)
         self._figures_seq.set(present.totals.seq if present.totals is not None else 0)
         self._families.families = [

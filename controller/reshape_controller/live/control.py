@@ -253,6 +253,10 @@ class Control:
         """Seconds for which the store has not taken the newest record or its rows."""
         return self._loop.journal.lag_s()
 
+    def since_snapshot(self) -> int:
+        """Number of records of the log that a start would have to read."""
+        return self._loop.journal.since_snapshot()
+
     def state(self) -> tuple[str, ...]:
         """The engine's present state, without the environments of job records."""
         return self._loop.engine.state.dump(with_env=False)

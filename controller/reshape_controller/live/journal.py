@@ -36,6 +36,8 @@ SNAPSHOT_EVERY = 1000
 """Records between two snapshots: bounds what a start has to read."""
 SNAPSHOT_AT_END_LEAST = 100
 """Least number of records since the newest snapshot for which a stop writes another."""
+SNAPSHOT_RETRY_MAX_S = 600.0
+"""Longest pause after a snapshot that failed; doubled from ``RETRY_S``."""
 RETRY_S = 1.0
 """Pause before a failed call of the store is tried again."""
 REFUSED_RETRY_MAX_S = 30.0
@@ -82,7 +84,13 @@ class Journal:
         self.projection_retry_s = RETRY_S
         """Longest pause until pending projections are written, if nothing else happens."""
         self._projection_pauses = Pauses()
+        self.snapshot_problem = ""
+        """Why the newest snapshot failed; empty if it did not."""
         self._snapshot_seq = 0
+        self._snapshot_pause_s = 0.0
+        """The newest pause after a snapshot that failed; 0 after one that did not."""
+        self._snapshot_at_s = 0.0
+        """Monotonic time before which no snapshot is tried again."""
         self._appending_fails = False
         self._appends_since_s: float | None = None
         """Monotonic time since which a record waits for its append; None: none does."""
@@ -109,6 +117,10 @@ class Journal:
         waits = [] if self._appends_since_s is None else [self._appends_since_s]
         waits += [self._pending_since_s] if self._pending else []
         return time.monotonic() - min(waits) if waits else 0.0
+
+    def since_snapshot(self) -> int:
+        """Number of records after the newest snapshot, which a start has to read."""
+        return self.seq - self._snapshot_seq
 
     def shown_seq(self) -> int:
         """Number of the newest record that the projections show."""
@@ -174,23 +186,28 @@ class Journal:
             self.projection_retry_s = self._projection_pauses.after(error)
             log.error("projection-failed", seq=self.seq, error=str(error))
             return
-        if self.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+        due = self.since_snapshot() >= SNAPSHOT_EVERY
+        if due and time.monotonic() >= self._snapshot_at_s:
             await self._snapshot(dump)
 
     async def end(self, dump: Callable[[], tuple[str, ...]]) -> None:
         """Write a snapshot before a stop, so that the next start has few records to read."""
-        if not self._pending and self.seq - self._snapshot_seq >= SNAPSHOT_AT_END_LEAST:
+        if not self._pending and self.since_snapshot() >= SNAPSHOT_AT_END_LEAST:
             await self._snapshot(dump)
         await self.marks.sync()
 
     async def _snapshot(self, dump: Callable[[], tuple[str, ...]]) -> None:
-        """Write a snapshot; a failure does no harm, the next batch tries again."""
+        """Write a snapshot. After a failure the next is tried ever more seldom, as each has the
+        whole state; until then a start has more records to read."""
         try:
             await self._store.write_snapshot(self.seq, dump())
-            self._snapshot_seq = self.seq
+            self._snapshot_seq, self._snapshot_pause_s, self.snapshot_problem = self.seq, 0.0, ""
             await self.marks.sync()
         except StoreError as error:
-            log.error("snapshot-failed", seq=self.seq, error=str(error))
+            pause_s = min(max(RETRY_S, 2 * self._snapshot_pause_s), SNAPSHOT_RETRY_MAX_S)
+            self._snapshot_pause_s, self._snapshot_at_s = pause_s, time.monotonic() + pause_s
+            self.snapshot_problem = f"the log's snapshot fails, and a start takes longer: {error}"
+            log.error("snapshot-failed", seq=self.seq, error=str(error), again_in_s=pause_s)
 
     async def _failure(self, record: LogRecord, stopping: Callable[[], bool]) -> StoreError | None:
         """Append a record; return why the store did not take it, None if it did."""

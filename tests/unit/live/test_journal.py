@@ -73,3 +73,45 @@ def test_a_stop_does_not_wait_for_the_pause_after_a_refusal(
     with pytest.raises(StoreRefused, match="denies this"):
         _appended(store, lambda: len(store.at_s) > 0 and time.monotonic() > store.at_s[0] + 0.1)
     assert len(store.at_s) == 2
+
+
+class _SnapshotsFail:
+    """A store that takes no snapshot until it is mended."""
+
+    def __init__(self) -> None:
+        self.mended = False
+        self.tries = 0
+
+    async def write_snapshot(self, seq: int, parts: tuple[str, ...]) -> None:
+        self.tries += 1
+        if not self.mended:
+            raise StoreError("no room")
+
+
+def test_a_failed_snapshot_is_told_and_tried_ever_more_seldom_until_one_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, now_s = _SnapshotsFail(), [1000.0]
+    journal = Journal(cast(Store, store))
+    journal.seq = module.SNAPSHOT_EVERY
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+
+    async def records_for(seconds: int) -> None:
+        for _ in range(seconds):
+            await journal.project(None, lambda: ("state",))
+            now_s[0] += 1.0
+
+    def tries_in(seconds: int) -> int:
+        before = store.tries
+        asyncio.run(records_for(seconds))
+        return store.tries - before
+
+    assert tries_in(60) == 6  # after 0, 1, 3, 7, 15 and 31 s
+    assert "no room" in journal.snapshot_problem
+    assert tries_in(6 * 3600) == pytest.approx(6 * 3600 / module.SNAPSHOT_RETRY_MAX_S, abs=6)
+    assert journal.since_snapshot() == module.SNAPSHOT_EVERY
+    store.mended = True
+    tries_in(int(module.SNAPSHOT_RETRY_MAX_S) + 1)
+    assert (journal.snapshot_problem, journal.since_snapshot()) == ("", 0)
+    store.mended, journal.seq = False, 2 * module.SNAPSHOT_EVERY
+    assert tries_in(4) == 3, "the pauses begin again"

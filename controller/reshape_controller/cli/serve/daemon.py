@@ -111,7 +111,7 @@ class Daemon:
             self._effects.log_folder,
             self._hub.observed,
             self._effects.trouble,
-            lambda: tuple(filter(None, (self._effects.own_fault, backend.problem()))),
+            lambda: self._faults(backend),
         )
         self._stop = asyncio.Event()
 
@@ -193,6 +193,11 @@ class Daemon:
         finally:
             begun.cancel()
             await self._end(servers, [*tasks, begun])
+
+    def _faults(self, backend: Backend) -> tuple[str, ...]:
+        """Say which faults this daemon works around."""
+        snapshot = self._loop.journal.snapshot_problem
+        return tuple(filter(None, (self._effects.own_fault, backend.problem(), snapshot)))
 
     def _refusals(self, spec: JobSpec) -> tuple[FieldError, ...]:
         """Name the parts of a record that this daemon cannot give."""
