@@ -71,6 +71,8 @@ class LaunchSpec(AttemptSpec):
     save_s: float = 120.0
     uid: int | None = None
     """User that a local job runs as; None: that of the launcher."""
+    user: str = ""
+    """The job's owner; it stays with the launcher."""
     shares: tuple[HostShare, ...] = ()
     """The workers by host, in their order, if they are on several (a gang). Empty: all are on
     ``host``, which is the first worker's host in any case."""

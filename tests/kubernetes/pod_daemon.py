@@ -95,6 +95,16 @@ class PodDaemon(Bed):
             self.bind = f"{grounds.address}:{free.getsockname()[1]}"
         """The same after a restart, for pods go on asking there."""
 
+    def open_claims(self, *names: str, folder: str = "") -> None:
+        """Let records name further claims beside that of the code."""
+        settings = json.loads(self.cluster_file.read_text())
+        if names:
+            settings["claims"] = [
+                {"claim": name, "folder": where, "read_only": False}
+                for name, where in ((SHARED, "code"), *((name, folder) for name in names))
+            ]
+        self.cluster_file.write_text(json.dumps(settings))
+
     def words(self) -> tuple[str, ...]:
         """Where this daemon launches, as ``up`` and ``doctor`` take it."""
         kubeconfig = str(self.namespace.grounds.kubeconfig)

@@ -21,6 +21,8 @@ def test_with_its_defaults_the_chart_gives_the_plain_manifests() -> None:
     found = by_name(rendered())
     del found["Deployment", "reshape"]["spec"]["template"]["metadata"]["annotations"]
     kept = found["PersistentVolumeClaim", "reshape"]["metadata"].pop("annotations")
+    user = kept.pop("reshape.dev/user")
+    assert user == "10002", "the next release of this name goes on as the same user"
     assert kept == {"helm.sh/resource-policy": "keep"}, "what was accepted outlives the release"
     assert found == by_name(plain())
 

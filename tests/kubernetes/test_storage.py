@@ -17,6 +17,7 @@ def test_a_job_on_a_claim_of_one_node_waits_for_that_node_and_says_why(
 ) -> None:
     folder = open_to_all(daemon.namespace.folder / SCRATCH)
     daemon.namespace.claim(SCRATCH, folder, once=True)
+    daemon.open_claims(SCRATCH)
     daemon.up()
     job = daemon.submit_keras("stays", [2, 4], 200, checkpoints=f"claim:{SCRATCH}/stays")
     daemon.trains(job, 4)

@@ -68,6 +68,7 @@ def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_trains_once_it_can
 ) -> None:
     folder = daemon.namespace.folder / "not-there-yet"
     daemon.namespace.claim("late", folder)
+    daemon.open_claims("late")
     daemon.up()
     job = daemon.submit_counting("waits", [4], 100_000, dataset="claim:late")
     tells(daemon, job, "FailedMount")

@@ -78,6 +78,7 @@ def launch_spec(
         standby=_both(settings.standby, spec.standby),
         overlap=_both(settings.overlap, spec.overlap),
         uid=spec.uid,
+        user=spec.user,
         processes=spec.processes,
     )
 

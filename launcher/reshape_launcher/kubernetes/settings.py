@@ -28,6 +28,17 @@ class ClaimMount:
     read_only: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class OpenClaim:
+    """A volume claim, or a folder of it, that records may name."""
+
+    claim: str
+    folder: str = ""
+    """``{user}`` in it stands for the job's user."""
+    read_only: bool = True
+    """True: for code and datasets, which are mounted read-only then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
     """Settings that all pods of a controller share."""
@@ -43,6 +54,13 @@ class PodSettings:
     """Claim for ``JOB/checkpoints`` of jobs that name none, and ``JOB/attempt-N/logs`` of all."""
     storage_folder: str | None = None
     """Folder of this machine with the files of ``storage_claim``, to read logs; None: none."""
+    controller_claim: str | None = None
+    """Claim with the controller's own home, which no pod of a job may mount; None: not known."""
+    claims: tuple[OpenClaim, ...] | None = None
+    """Claims that records may name; None: none is listed, so ``storage_claim`` alone, outside of
+    the folders of jobs."""
+    images: tuple[str, ...] = ()
+    """Beginnings of the images that records may name; empty: any."""
     mounts: tuple[ClaimMount, ...] = ()
     user_id: int = USER_ID
     cpus: float = CPUS

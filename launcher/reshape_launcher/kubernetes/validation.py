@@ -18,7 +18,19 @@ Check = Callable[[LaunchSpec, PodSettings], object]
 
 def refusals(spec: LaunchSpec, settings: PodSettings) -> tuple[RecordRefused, ...]:
     """Return a problem for each field that is wrong."""
-    return tuple(problem for check in CHECKS for problem in _problems(check, spec, settings))
+    found = tuple(problem for check in CHECKS for problem in _problems(check, spec, settings))
+    wrong = {problem.field for problem in found}
+    closed = (*_closed_image(spec, settings), *pod_mounts.check_claims(spec, settings))
+    return found + tuple(problem for problem in closed if problem.field not in wrong)
+
+
+def _closed_image(spec: LaunchSpec, settings: PodSettings) -> Iterator[RecordRefused]:
+    """Refuse an image that the operator does not allow: pods fetch it with the operator's secrets.
+    A launch does not look: what was accepted stays so."""
+    if spec.image is not None and settings.images and not spec.image.startswith(settings.images):
+        what = f"{spec.image!r:.200} is not among the images that the cluster file allows"
+        remedy = f"name one that begins with: {', '.join(settings.images)}; or leave it out"
+        yield RecordRefused("image", what, remedy)
 
 
 def _problems(check: Check, spec: LaunchSpec, settings: PodSettings) -> Iterator[RecordRefused]:

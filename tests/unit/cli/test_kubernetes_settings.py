@@ -18,7 +18,7 @@ from reshape_controller.http.app import SIDECAR_ROUTES
 from reshape_gpu.config import load
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
-from reshape_launcher.kubernetes.settings import ClaimMount
+from reshape_launcher.kubernetes.settings import ClaimMount, OpenClaim, PodSettings
 
 GIVEN = {"launcher": "kubernetes", "simulated_gpus": 4, "sidecar_bind": "192.0.2.7:7471"}
 
@@ -199,3 +199,48 @@ def test_pods_are_offered_the_sidecars_link_alone() -> None:
     (link, *probes) = SIDECAR_ROUTES
     assert "/v1/sidecar/" in link[0]
     assert [pattern for pattern, _ in probes] == ["/healthz", "/readyz", "/metrics"]
+
+
+def settings_of(folder: Path, text: str) -> PodSettings:
+    file = folder / "cluster.yaml"
+    file.write_text(f"namespace: jobs\n{text}")
+    return read(file)
+
+
+def test_a_cluster_file_lists_the_claims_and_images_that_records_may_name(tmp_path: Path) -> None:
+    text = """
+claims:
+- claim: data
+- {claim: work, folder: "home/{user}", read_only: false}
+images: [registry.example/team/]
+"""
+    found = settings_of(tmp_path, text)
+    assert found.claims == (
+        OpenClaim("data"),
+        OpenClaim("work", "home/{user}", read_only=False),
+    )
+    assert found.images == ("registry.example/team/",)
+    assert settings_of(tmp_path, "claims: []").claims == ()
+    assert settings_of(tmp_path, "").claims is None
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("claims: [{claim: data, folder: ../x}]", "claims.0.folder"),
+        ("claims: [{claim: data, folder: /x}]", "claims.0.folder"),
+        ("claims: [{claim: data, folder: '{group}'}]", "claims.0.folder"),
+        ("controller_claim: own\nclaims: [{claim: own}]", "has the controller's token and store"),
+        ("controller_claim: own\nstorage_claim: own", "has the controller's token and store"),
+        (
+            "controller_claim: own\nmounts: [{claim: own, path: /x}]",
+            "has the controller's token and store",
+        ),
+    ],
+)
+def test_a_list_of_claims_that_opens_too_much_is_refused(
+    tmp_path: Path, text: str, what: str
+) -> None:
+    with pytest.raises(CliError) as refused:
+        settings_of(tmp_path, text)
+    assert what in refused.value.text()

@@ -10,6 +10,7 @@ import yaml
 
 from reshape_controller.http.app import SIDECAR_ROUTES
 from reshape_gpu.settings import SETTINGS
+from reshape_launcher.kubernetes.settings import USER_ID
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 
@@ -71,3 +72,20 @@ def test_probes_and_service_go_where_pods_are_answered(
 
 def test_a_controller_never_runs_beside_the_one_before(documents: dict[str, Any]) -> None:
     assert documents["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_it_has_a_user_of_its_own_and_no_pod_of_a_job_gets_its_claim(
+    documents: dict[str, dict[str, Any]], pod: dict[str, Any]
+) -> None:
+    cluster = yaml.safe_load(documents["ConfigMap"]["data"]["cluster.yaml"])
+    security = pod["securityContext"]
+    jobs_user = cluster.get("user_id", USER_ID)
+    assert jobs_user not in (security["runAsUser"], security["runAsGroup"], security["fsGroup"])
+    assert security["supplementalGroups"] == [jobs_user], "it reads the jobs' logs by their group"
+    claims = {
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    assert cluster["controller_claim"] == claims["home"]
+    assert cluster["controller_claim"] != cluster["storage_claim"]

@@ -198,7 +198,7 @@ def test_one_claim_used_twice_is_one_volume() -> None:
 def test_what_cannot_be_launched_is_refused_before_and_at_its_launch(
     field: str, changes: dict[str, str], settings: PodSettings, what: str
 ) -> None:
-    spec = replace(SPEC, **changes)  # type: ignore[arg-type]
+    spec = replace(SPEC, **({"code": str(OWN)} | changes))  # type: ignore[arg-type]
     (refused,) = refusals(spec, settings)
     assert refused.field == field
     assert what in refused.what
@@ -212,7 +212,7 @@ def test_every_wrong_field_of_a_record_is_named_at_once() -> None:
     spec = replace(SPEC, image="-it", code="work", dataset="work", checkpoints="work")
     found = [refused.field for refused in refusals(spec, SETTINGS)]
     assert found == ["image", "code", "dataset", "checkpoints"]
-    assert refusals(SPEC, SETTINGS) == ()
+    assert refusals(replace(SPEC, code="claim:storage/code/a"), SETTINGS) == ()
 
 
 def test_a_writable_volume_of_the_operator_may_hold_checkpoints() -> None:

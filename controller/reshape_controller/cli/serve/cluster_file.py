@@ -17,12 +17,13 @@ from reshape_gpu.errors import Problem
 from reshape_gpu.strict_yaml import NotYaml
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes import settings as defaults
-from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
+from reshape_launcher.kubernetes.settings import ClaimMount, OpenClaim, PodSettings
 
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _FOLDER = rf"^(/{_PART})+$"
 _SUB_FOLDER = rf"^{_PART}(/{_PART})*$"
+_USERS_FOLDER = rf"^$|^({_PART}|\{{user\}})(/({_PART}|\{{user\}}))*$"
 _DOMAIN = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _RESERVED = f"{naming.DOMAIN}/"
 
@@ -38,6 +39,7 @@ Name = Annotated[str, Field(pattern=_NAME)]
 Label = Annotated[str, Field(pattern=rf"^({_DOMAIN}/)?{naming.LABEL}$")]
 OwnLabel = Annotated[Label, AfterValidator(_not_reserved)]
 LabelValue = Annotated[str, Field(pattern=rf"^({naming.LABEL})?$")]
+Image = Annotated[str, Field(min_length=1, max_length=255)]
 Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 46), BeforeValidator(memory_bytes)]
 
 
@@ -54,6 +56,14 @@ class Mount(_Strict):
     read_only: bool = True
 
 
+class Claim(_Strict):
+    """A claim, or a folder of it, that records may name."""
+
+    claim: Name
+    folder: str = Field("", pattern=_USERS_FOLDER)
+    read_only: bool = True
+
+
 class ClusterFile(_Strict):
     """Everything has a default but the namespace."""
 
@@ -63,6 +73,9 @@ class ClusterFile(_Strict):
     registry: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._:/-]{0,200}[a-z0-9]$")
     storage_claim: Name | None = None
     storage_folder: str | None = Field(None, pattern=_FOLDER)
+    controller_claim: Name | None = None
+    claims: list[Claim] | None = None
+    images: list[Image] = Field(default_factory=list)
     mounts: list[Mount] = Field(default_factory=list)
     user_id: int = Field(defaults.USER_ID, ge=1, le=2**31 - 1)
     cpus: float = Field(defaults.CPUS, gt=0, le=4096)
@@ -101,6 +114,11 @@ def read(path: Path) -> PodSettings:
     if not naming.is_label(file.controller):
         what = f"controller: {file.controller!r} is not a valid Kubernetes label"
         raise failed(Exit.USAGE, what, str(path), "use letters, digits and -")
+    jobs_have = {file.storage_claim, *(each.claim for each in (*file.mounts, *(file.claims or ())))}
+    if file.controller_claim in jobs_have - {None}:
+        what = f"controller_claim: {file.controller_claim!r} has the controller's token and store"
+        remedy = "give jobs another claim in storage_claim, mounts and claims"
+        raise failed(Exit.USAGE, what, str(path), remedy)
     return _settings(file)
 
 
@@ -112,6 +130,11 @@ def _settings(file: ClusterFile) -> PodSettings:
         registry=file.registry,
         storage_claim=file.storage_claim,
         storage_folder=file.storage_folder,
+        controller_claim=file.controller_claim,
+        claims=None
+        if file.claims is None
+        else tuple(OpenClaim(c.claim, c.folder, c.read_only) for c in file.claims),
+        images=tuple(file.images),
         mounts=tuple(ClaimMount(m.claim, m.path, m.folder, m.read_only) for m in file.mounts),
         user_id=file.user_id,
         cpus=file.cpus,
