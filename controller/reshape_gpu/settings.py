@@ -176,6 +176,14 @@ SETTINGS = (
         help="Jobs whose names and states a user sees.",
     ),
     Setting(
+        "root_jobs",
+        "refuse",
+        "whether a daemon that is root runs jobs of tokens without a uid, as root: refuse or allow",
+        choices=("refuse", "allow"),
+        metavar="refuse|allow",
+        help="Refuse jobs of tokens without a uid if the daemon is root, or run them as root.",
+    ),
+    Setting(
         "inserts",
         None,
         "identity of everything that is written into the store; default: none is known",

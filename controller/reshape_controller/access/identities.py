@@ -22,14 +22,17 @@ class Identities:
         now_s: Callable[[], float] = time.time,
         users_see_all: bool = True,
         inserts: str | None = None,
+        uids_required: bool = False,
     ) -> None:
         """``named``: gives None while the file of tokens cannot be read. ``inserts``: name of the
-        identity that writes into the store; None: none is known."""
+        identity that writes into the store; None: none is known. ``uids_required``: whether jobs of
+        names without a uid are refused, operators' aside."""
         self._operator_token = operator_token
         self._named = named
         self._now_s = now_s
         self._inserts = inserts
         self.users_see_all = users_see_all
+        self._uids_required = uids_required
 
     def of(self, bearer: bytes) -> Identity | None:
         """The identity of a token; None if it is wrong, expired or revoked."""
@@ -51,7 +54,7 @@ class Identities:
         newest = self._readable("the uids of jobs are").newest.values()
         known = {token.name: token.uid for token in newest if token.uid is not None}
         operators = (token.name for token in newest if token.role is Role.OPERATOR)
-        return Uids(known, frozenset({OPERATOR.name, *operators}))
+        return Uids(known, frozenset({OPERATOR.name, *operators}), self._uids_required)
 
     def of_insert(self, claim: str, owner: str = "") -> Identity | None:
         """The identity of a request that was written into the store; None: its owner has no valid

@@ -26,15 +26,19 @@ class Uids:
     """Uid by name, also of names whose tokens have ended."""
     operators: frozenset[str] = frozenset({OPERATOR_NAME})
     """Names of operators."""
+    required: bool = False
+    """Whether what a user submits needs a uid even while no name has one: the daemon is root."""
 
-    def of(self, user: str) -> int | None:
+    def of(self, user: str, *, submits: bool = False) -> int | None:
         """Uid of a user's jobs; None: the daemon's own. Raises Denied.
 
-        A job with the daemon's uid can read the operator's token. So as soon as a name has a uid,
-        only jobs of operators get the daemon's.
+        ``submits``: the user itself submits the job. A job with the daemon's uid can read the
+        operator's token. So as soon as a name has a uid, or if the daemon is root, only jobs of
+        operators, or those that they submit, get the daemon's.
         """
         uid = self.known.get(user)
-        if uid is None and self.known and user not in self.operators:
+        needed = self.known or (self.required and submits)
+        if uid is None and needed and user not in self.operators:
             what = f"jobs run under the uids of their users here, and none is known for {user:.80}"
             remedy = (
                 "submit it with a token that has a uid: an operator makes one by reshape token "
@@ -61,7 +65,7 @@ def owned(spec: JobSpec, identity: Identity, uids: Uids, default: str = "") -> J
         errors += (FieldError("user", what, "leave it out; only an operator submits for others"),)
     if errors:
         raise Denied(errors)
-    return replace(spec, user=identity.name, uid=uids.of(identity.name))
+    return replace(spec, user=identity.name, uid=uids.of(identity.name, submits=True))
 
 
 def _beyond_caps(spec: JobSpec, identity: Identity) -> tuple[FieldError, ...]:

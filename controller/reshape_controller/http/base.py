@@ -349,8 +349,8 @@ class Handler(Gate):
         return self.identity.name
 
     async def row(self, key: str) -> JobRow:
-        """The job with this id or name. Raises UnknownJob."""
-        row = await self.context.control.store.job(key)
+        """The job with this id or name, one of the author's own first. Raises UnknownJob."""
+        row = await self.context.control.store.job(key, self.user())
         if row is None:
             raise unknown_job(key)
         return row

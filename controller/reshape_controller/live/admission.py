@@ -1,8 +1,8 @@
 """Checks of a valid request before it may enter the log.
 
-Does: refuses names of jobs that have not ended, checkpoint folders of jobs whose containers have
-not ended, sizes that no host has, and what no launcher can give; checks a size to pin. A name that
-was admitted stays reserved until the engine knows its job.
+Does: refuses names of the user's jobs that have not ended, checkpoint folders of jobs whose
+containers have not ended and that may write there, sizes that no host has, and what no launcher can
+give; checks a size to pin. A name that was admitted stays reserved until the engine knows its job.
 """
 
 from __future__ import annotations
@@ -36,41 +36,63 @@ class Admission:
         self,
         state: Callable[[], State],
         refusals: Callable[[JobSpec], tuple[FieldError, ...]] = lambda spec: (),
+        may_write: Callable[[str, int | None], bool] = lambda folder, uid: True,
     ) -> None:
-        """``refusals``: names the parts of a record that the launcher cannot give."""
+        """``refusals``: names the parts of a record that the launcher cannot give. ``may_write``:
+        whether a Unix user may write in a folder."""
         self._state = state
         self._refusals = refusals
-        self._entering: dict[str, str | None] = {}
-        """Checkpoint folder by name, of jobs on their way into the log."""
+        self._may_write = may_write
+        self._entering: dict[tuple[str, str], JobSpec] = {}
+        """By user and name: records of jobs on their way into the log."""
 
     def admit(self, spec: JobSpec) -> None:
         """Admit a record, and reserve its name and folder until ``entered``. Raises Refused."""
         errors = check_against_hosts(spec, self._state().hosts.values()) + self._refusals(spec)
-        jobs, folder = self._state().jobs.values(), _folder(spec)
-        named = (job for job in jobs if job.spec.name == spec.name and not job.state.terminal)
+        jobs = self._state().jobs.values()
+        named = (job for job in jobs if _name(job.spec) == _name(spec) and not job.state.terminal)
         holder = next(named, None)
-        if holder is not None or spec.name in self._entering:
-            errors += (_taken("name", spec.name, "name", holder),)
-        elif folder is not None:
-            holder = next((job for job in jobs if _folder(job.spec) == folder), None)
-            if holder is not None or folder in self._entering.values():
-                errors += (_taken("checkpoints", folder, "checkpoint folder", holder),)
+        if holder is not None or _name(spec) in self._entering:
+            errors += (_taken("name", spec.name, "name", holder, spec),)
+        elif (folder := _folder(spec)) is not None:
+            holder = next((job for job in jobs if self._holds(job.spec, folder, spec)), None)
+            if holder is not None or any(
+                self._holds(each, folder, spec) for each in self._entering.values()
+            ):
+                errors += (_taken("checkpoints", folder, "checkpoint folder", holder, spec),)
         if errors:
             raise Refused(errors)
-        self._entering[spec.name] = folder
+        self._entering[_name(spec)] = spec
 
     def entered(self, spec: JobSpec) -> None:
         """Release the name: the engine knows the job now, or cannot get to know it any more."""
-        self._entering.pop(spec.name, None)
+        self._entering.pop(_name(spec), None)
+
+    def _holds(self, holder: JobSpec, folder: str, spec: JobSpec) -> bool:
+        """Whether a job has a checkpoint folder for itself. Another user's job has so only what it
+        may write in: nobody keeps a folder from its owner by naming it."""
+        if _folder(holder) != folder:
+            return False
+        return (holder.user, holder.uid) == (spec.user, spec.uid) or self._may_write(
+            folder, holder.uid
+        )
+
+
+def _name(spec: JobSpec) -> tuple[str, str]:
+    """The name of a job, which is its user's own."""
+    return spec.user, spec.name
 
 
 def _folder(spec: JobSpec) -> str | None:
     return None if spec.checkpoints is None else os.path.normpath(spec.checkpoints)
 
 
-def _taken(field: str, value: str, what: str, holder: Job | None) -> FieldError:
+def _taken(field: str, value: str, what: str, holder: Job | None, spec: JobSpec) -> FieldError:
     """The refusal of a value in use. ``holder``: the job that has it; None: one that is being
-    submitted at this moment."""
+    submitted at this moment. ``spec``: the record, whose author learns no id of another's job."""
+    if holder is not None and holder.spec.user != spec.user:
+        message = f"{value!r} is the {what} of another user's job, which has not ended"
+        return FieldError(field, message, f"choose another {what}, or ask an operator whose it is")
     if holder is not None and holder.state.terminal:
         who = f"a job whose container has not ended yet ({holder.id}, {holder.state.value})"
         remedy = f"submit it again in a moment, or choose another {what}"

@@ -144,19 +144,19 @@ class Control:
 
     async def cancel(self, key: str, user: str) -> JobId:
         """Cancel a job by id or name. Raises UnknownJob, Conflict, NotReady."""
-        job = await self._live(key, "cancelled")
+        job = await self._live(key, "cancelled", user)
         await self._commit(ev.CancelRequested(job.id, user))
         return job.id
 
     async def halt(self, key: str, user: str) -> JobId:
         """Pause a job: save, then release its GPUs. Raises UnknownJob, Conflict, NotReady."""
-        job = await self._live(key, "paused")
+        job = await self._live(key, "paused", user)
         await self._commit(ev.HaltRequested(job.id, user))
         return job.id
 
     async def resume(self, key: str, user: str) -> JobId:
         """Resume a paused job: queue it again. Raises UnknownJob, Conflict, NotReady."""
-        job = await self._live(key, "resumed")
+        job = await self._live(key, "resumed", user)
         halting = job.halt_wanted or JobState.HALTED in (job.state, job.after_end)
         if not halting:
             raise Conflict(f"{job.id} is {job.state.value}, not paused; nothing to resume")
@@ -166,7 +166,7 @@ class Control:
     async def pin(self, key: str, size: object, user: str) -> JobId:
         """Keep a job to one of its sizes; None: all of them again. Raises UnknownJob, Conflict,
         Refused, NotReady."""
-        job = await self._live(key, "pinned")
+        job = await self._live(key, "pinned", user)
         await self._commit(ev.PinRequested(job.id, size_to_pin(job, size), user))
         return job.id
 
@@ -286,16 +286,18 @@ class Control:
         """Epoch of this controller, and seq of the newest record."""
         return self._loop.journal.epoch, self._loop.journal.seq
 
-    async def _live(self, key: str, what: str) -> Job:
-        """The job with this id or name, which has not ended. Raises UnknownJob, Conflict."""
+    async def _live(self, key: str, what: str, user: str) -> Job:
+        """The job with this id or name, one of ``user`` first, which has not ended. Raises
+        UnknownJob, Conflict."""
         jobs = self._loop.engine.state.jobs
         job = jobs.get(JobId(key))
         if job is None:
             by_name = [job for job in jobs.values() if job.spec.name == key]
-            job = by_name[-1] if by_name else None
+            own = [job for job in by_name if job.spec.user == user]
+            job = next(reversed(own or by_name), None)
         if job is not None and not job.state.terminal:
             return job
-        row = await self.store.job(key)
+        row = await self.store.job(key, user)
         if row is None:
             raise UnknownJob(f"unknown job {key!r}; `reshape get` lists the jobs")
         text = f"{row.id} is {row.state.value} and cannot be {what}"

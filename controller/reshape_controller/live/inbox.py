@@ -244,7 +244,7 @@ async def _authorized(
         return claim
     owner = None
     if right.about_job:
-        row = await control.store.job(job)
+        row = await control.store.job(job, identity.name)
         if row is None:
             raise UnknownJob(f"unknown job {job!r}")
         owner = row.user

@@ -92,7 +92,7 @@ class RecordFields(BaseModel):
         max_length=limits.NAME_LENGTH_MAX,
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         description="required; lower-case letters, digits and `-`, beginning and ending with a"
-        f" letter or digit, at most {limits.NAME_LENGTH_MAX}; unique among unfinished jobs",
+        f" letter or digit, at most {limits.NAME_LENGTH_MAX}; unique among your unfinished jobs",
         examples=["resnet-cifar"],
     )
     command: Annotated[list[Argument], BeforeValidator(split_command)] | None = Field(

@@ -270,9 +270,9 @@ class Store(Protocol):
         """Jobs in order of submission, filtered, one page. ``name``: a pattern of names and ids, in
         which ``*`` stands for any text and ``?`` for one character."""
 
-    async def job(self, key: str) -> JobRow | None:
-        """The job with this id, else the newest with this name, else None. A rejected record is
-        returned only if no job has the name."""
+    async def job(self, key: str, user: str = "") -> JobRow | None:
+        """The job with this id, else the newest with this name, one of ``user`` first, else None. A
+        rejected record is returned only if no job has the name."""
 
     async def gpus(self) -> tuple[Gpu, ...]: ...
 

@@ -12,10 +12,12 @@ import os
 import stat
 from pathlib import Path
 
+from reshape_launcher.local.users import account_of
 from reshape_sidecar.user import User
 
 PRIVATE, PASS_GROUP, PASS_ALL = 0o700, 0o710, 0o711
 _OTHERS, _GROUP_AND_OTHERS = 0o007, 0o077
+_WRITE, _PASS = 0o2, 0o1
 OWN = ("work", "checkpoints", "home")
 """Folders in a job's own that may be its user's."""
 
@@ -76,3 +78,33 @@ def give(folder: Path, job_folder: Path, user: User) -> None:
         return
     folder.mkdir(mode=PRIVATE, exist_ok=True)
     os.chown(folder, user.uid, user.gid, follow_symlinks=False)
+
+
+def may_write(folder: Path, uid: int) -> bool:
+    """Return whether ``uid`` may write in ``folder``, or may make it, by the modes on the way.
+
+    What this process cannot look at counts as closed to others, as does an access list: only modes
+    are read.
+    """
+    if uid == 0:
+        return True
+    user = account_of(uid, folder).user
+    groups = {user.gid, *user.groups}
+    try:
+        path = folder.resolve()
+        there = next(each for each in (path, *path.parents) if each.exists())
+        around = [each.stat() for each in there.parents]
+        return _permits(there.stat(), uid, groups, _WRITE | _PASS) and all(
+            _permits(each, uid, groups, _PASS) for each in around
+        )
+    except (OSError, RuntimeError):
+        return False
+
+
+def _permits(status: os.stat_result, uid: int, groups: set[int], bits: int) -> bool:
+    """Return whether a mode gives ``bits`` (of the last three) to a user with these groups."""
+    if status.st_uid == uid:
+        return status.st_mode >> 6 & bits == bits
+    if status.st_gid in groups:
+        return status.st_mode >> 3 & bits == bits
+    return status.st_mode & bits == bits

@@ -47,6 +47,11 @@ def account_of(uid: int, spare_home: Path) -> Account:
     return Account(user, entry.pw_name, entry.pw_dir)
 
 
+def is_root() -> bool:
+    """Return whether this process is root, so that a job without a uid is root too."""
+    return os.geteuid() == 0
+
+
 def isolation() -> str:
     """Return what a job may do on this machine, in words. Blocks for one short process at first."""
     found = problem()
@@ -61,7 +66,7 @@ def problem() -> str:
 
     Blocks for one short process at first.
     """
-    if os.geteuid() != 0:
+    if not is_root():
         return f"the daemon runs as user {os.geteuid()}, not as root"
     try:
         return _trial()

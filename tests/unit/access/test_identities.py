@@ -216,3 +216,23 @@ def test_caps_hold_for_users_and_not_for_operators() -> None:
     no_pin = Identity("ada", Role.USER, caps=Caps(pin=False))
     assert decide(Right.PIN_JOB, no_pin, "ada") is Verdict.FORBIDDEN
     assert decide(Right.PIN_JOB, tight, "ada") is Verdict.ALLOWED
+
+
+def test_a_root_daemon_takes_no_job_of_a_user_without_a_uid_but_what_an_operator_submits() -> None:
+    olga = token("olga", role=Role.OPERATOR)
+    for required in (True, False):
+        known = Identities(
+            lambda: "x", lambda: TokenFile((token("ada"), olga)), uids_required=required
+        )
+        uids = known.uids()
+        ada = known.of_insert("", "ada")
+        assert ada is not None
+        for identity in (ada, unverified("ada")):
+            if required:
+                with pytest.raises(Denied, match="none is known for"):
+                    owned(SPEC, identity, uids)
+            else:
+                assert owned(SPEC, identity, uids).uid is None
+        assert owned(SPEC, OPERATOR, uids).uid is None
+        assert owned(replace(SPEC, user="ada"), OPERATOR, uids).uid is None
+        assert owned(SPEC, olga.identity, uids).uid is None

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from reshape_controller.cli.serve.doctor import doctor
+from reshape_launcher.local import users
 
 
 def doctors_findings(folder: Path, capsys: pytest.CaptureFixture[str], **given: str) -> Any:
@@ -68,3 +69,18 @@ def test_doctor_looks_for_the_secrets_that_several_daemons_share(
     assert found["shared token"] == found["shared secret"] == (True, str(shared)), (
         "not what is in it"
     )
+
+
+def test_doctor_calls_it_a_danger_if_users_jobs_are_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for root, setting, right in (
+        (True, "allow", False),
+        (True, "refuse", True),
+        (False, "allow", True),
+    ):
+        monkeypatch.setattr(users, "is_root", lambda root=root: root)
+        users.problem.cache_clear()
+        ok, said = doctors_findings(tmp_path, capsys, root_jobs=setting)["isolation"]
+        assert (ok, said.startswith("DANGER")) == (right, not right)
+    users.problem.cache_clear()

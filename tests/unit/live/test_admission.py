@@ -48,3 +48,45 @@ def test_two_jobs_that_live_have_no_checkpoint_folder_in_common() -> None:
     admission.admit(replace(first, name="d", checkpoints=None))
     admission.entered(first)
     admission.admit(second)
+
+
+OWN = JobSpec("train", ("python", "train.py"), (4,), checkpoints="/home/ada/run", user="ada", uid=1)
+THEIRS = replace(OWN, user="bob", uid=2)
+
+
+def admission_with(spec: JobSpec, writers: set[int | None]) -> Admission:
+    """An admission beside a queued job; ``writers``: uids that may write in every folder."""
+    world = World().boot()
+    world.event(ev.JobSubmitted(JobId("theirs-1a2b3c4d"), spec))
+    return Admission(lambda: world.engine.state, may_write=lambda folder, uid: uid in writers)
+
+
+def test_a_folder_is_its_owners_whoever_named_it_before() -> None:
+    admission = admission_with(THEIRS, set())
+    admission.admit(OWN)
+    with pytest.raises(Refused, match="a job that has not ended"):
+        admission.admit(replace(OWN, name="another"))
+
+
+def test_who_may_write_in_a_folder_has_it_for_itself_and_is_not_shown_to_others() -> None:
+    for entering in (False, True):
+        admission = admission_with(replace(THEIRS, name="x" if entering else "train"), {1, 2})
+        if entering:
+            admission.admit(replace(THEIRS, name="enters", checkpoints="/elsewhere"))
+        with pytest.raises(Refused, match="another user's job") as refused:
+            admission.admit(OWN)
+        (error,) = refused.value.errors
+        assert error.path == "checkpoints"
+        assert "theirs-1a2b3c4d" not in str(error)
+
+
+def test_a_name_is_the_users_own() -> None:
+    admission = admission_with(replace(THEIRS, checkpoints=None), set())
+    named = replace(OWN, checkpoints=None)
+    admission.admit(named)
+    with pytest.raises(Refused, match="'train' is the name of a job that has not ended"):
+        admission.admit(named)
+    with pytest.raises(Refused, match="'train' is the name of a job that has not ended"):
+        admission.admit(replace(THEIRS, checkpoints=None))
+    admission.entered(named)
+    admission.admit(named)

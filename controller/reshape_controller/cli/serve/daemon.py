@@ -104,7 +104,9 @@ class Daemon:
             ),
             self._loop.post,
         )
-        self._admission = Admission(lambda: self._loop.engine.state, self._refusals)
+        self._admission = Admission(
+            lambda: self._loop.engine.state, self._refusals, backend.may_write
+        )
         self._control = Control(
             self._loop,
             self._admission,

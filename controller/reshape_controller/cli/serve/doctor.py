@@ -62,6 +62,7 @@ class DoctorReport:
     "sidecar_bind",
     "sidecar_url",
     "lease",
+    "root_jobs",
     "simulated_gpus",
     "output",
 )
@@ -81,7 +82,7 @@ def _all(config: Config) -> list[Finding]:
     found += hosts
     if place is None:
         found.append(_containment(config))
-        found.append(_isolation())
+        found.append(_isolation(config))
     found.append(_attempt("store", "", lambda: _store(store_settings(config))))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
@@ -104,8 +105,13 @@ def _containment(config: Config) -> Finding:
     return Finding("containment", True, detail, held.remedy)
 
 
-def _isolation() -> Finding:
-    """Try whether jobs can have users of their own; jobs of the daemon's user are no failure."""
+def _isolation(config: Config) -> Finding:
+    """Try whether jobs can have users of their own. That jobs of the daemon's user can act as the
+    operator is no failure, but that users' jobs are root is."""
+    if users.is_root() and config.text("root_jobs") == "allow":
+        what = "DANGER: jobs of tokens without a uid are root, and can act as the operator"
+        remedy = "leave root_jobs out, and give each token a uid: reshape token create NAME --uid"
+        return Finding("isolation", False, what, remedy)
     return Finding("isolation", True, users.isolation(), users.REMEDY if users.problem() else "")
 
 

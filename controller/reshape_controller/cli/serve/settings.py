@@ -24,7 +24,7 @@ from reshape_controller.core.plan import Policy
 from reshape_controller.live.notifications.targets import Target
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
-from reshape_launcher.local import job_environment, users
+from reshape_launcher.local import access, job_environment, users
 from reshape_launcher.local.hosts import LocalHost, LocalHosts
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Containment, Hold, Launcher
@@ -54,6 +54,9 @@ class Backend:
     """What holds the processes of attempts; it may block for a moment."""
     isolation: Callable[[], str] = lambda: ""
     """What jobs may do on this machine, in words; it may block for a moment."""
+    may_write: Callable[[str, int | None], bool] = lambda folder, uid: True
+    """Whether the processes of a Unix user (None: the daemon's) may write in a folder; one user of
+    all pods may write in whatever they mount."""
     problem: Callable[[], str] = lambda: ""
     """Why calls to the cluster fail now; empty if they do not."""
 
@@ -85,6 +88,8 @@ class DaemonSettings:
     """Name of the lease for leader election; None: this daemon is the only one."""
     users_see_all: bool = True
     """Whether a user sees the names and states of the jobs of others."""
+    root_jobs: bool = False
+    """Whether a daemon that is root runs jobs of tokens without a uid, as root."""
     inserts: str | None = None
     """Name of the identity that writes into the store; None: none is known."""
     keep_logs_days: int | None = None
@@ -101,6 +106,7 @@ class DaemonSettings:
             token_file.follow(self.home.named_tokens_file),
             users_see_all=self.users_see_all,
             inserts=self.inserts,
+            uids_required=self.kubernetes is None and users.is_root() and not self.root_jobs,
         )
 
     def sessions(self, identities: Identities) -> Sessions:
@@ -135,6 +141,7 @@ class DaemonSettings:
             *("local", launcher, hosts, self.home.jobs, tuple(folders.values())),
             containment=local.containment,
             isolation=users.isolation,
+            may_write=lambda folder, uid: uid is None or access.may_write(Path(folder), uid),
         )
 
     def _local_hosts(

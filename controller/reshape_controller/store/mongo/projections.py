@@ -117,12 +117,15 @@ async def jobs(
     return Page(rows[:limit], total, rows[limit - 1].id if len(rows) > limit else None)
 
 
-async def job(database: Database, key: str) -> JobRow | None:
-    """The job with this id, else the newest with this name; a rejected record comes last."""
-    rejected = JobState.REJECTED.value
+async def job(database: Database, key: str, user: str) -> JobRow | None:
+    """The job with this id, else the newest with this name, one of ``user`` first; a rejected
+    record comes last."""
+    accepted = {"reshape.name": key, "reshape.state": {"$ne": JobState.REJECTED.value}}
     for where in (
         {"reshape.id": key},
-        {"reshape.name": key, "reshape.state": {"$ne": rejected}},
+        {**accepted, "reshape.user": user},
+        accepted,
+        {"reshape.name": key, "reshape.user": user},
         {"reshape.name": key},
     ):
         rows = await _rows(database, where, -1, 1)

@@ -195,8 +195,8 @@ class MongoStore:
         """One page of at most ``limit`` and ``conventions.PAGE_ROWS_MAX`` rows."""
         return await self._on(projections.jobs, limit, after, states, user, name)
 
-    async def job(self, key: str) -> JobRow | None:
-        return await self._on(projections.job, key)
+    async def job(self, key: str, user: str = "") -> JobRow | None:
+        return await self._on(projections.job, key, user)
 
     async def gpus(self) -> tuple[Gpu, ...]:
         return await self._on(projections.gpus)

@@ -126,14 +126,15 @@ def jobs(
     return Page(rows, int(total), rows[-1].id if len(bodies) > limit else None)
 
 
-def job(connection: sqlite3.Connection, key: str) -> JobRow | None:
-    """The job with this id, else the newest with this name; a rejected record comes last."""
+def job(connection: sqlite3.Connection, key: str, user: str) -> JobRow | None:
+    """The job with this id, else the newest with this name, one of ``user`` first; a rejected
+    record comes last."""
     row = connection.execute("SELECT body FROM jobs WHERE id = ?", (key,)).fetchone()
     if row is None:
         row = connection.execute(
-            "SELECT body FROM jobs WHERE name = ? ORDER BY state = 'rejected',"
+            "SELECT body FROM jobs WHERE name = ? ORDER BY state = 'rejected', user = ? DESC,"
             " submitted_at_s DESC, place DESC, id DESC LIMIT 1",
-            (key,),
+            (key, user),
         ).fetchone()
     return codec.loads(JobRow, row[0]) if row is not None else None
 
