@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from reshape_launcher.local import users
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.contract import ENV_GENERATION
 from reshape_sidecar.wire import Mode, Observed, Phase
 from tests.support import escapes, intruder
 from tests.support import training_programs as programs
@@ -165,3 +167,23 @@ def test_no_escape_of_a_users_job_lives_once_its_release_is_verified(escape: str
         job.gone()
         eventually("a verified release", lambda: released(job, generation))
         assert escapes.survivors(tag) == []
+
+
+def test_a_process_of_another_user_with_the_jobs_marker_keeps_none_of_its_gpus() -> None:
+    with user_bed() as job:
+        job.training(programs.STEPS)
+        generation = job.process().generation
+        forged = {**job.marker.environment(), ENV_GENERATION: str(generation)}
+        with subprocess.Popen(
+            ["/bin/sleep", "600"],
+            env=forged, user=BOB, group=users.NOBODY, extra_groups=(), cwd="/",
+        ) as forger:  # fmt: skip
+            try:
+                stopped = job.coordinator.want(Mode.SAVE_AND_STOP)
+                job.coordinator.until("stopped", lambda o: o.stopped_generation == stopped)
+                eventually("a verified release", lambda: released(job, generation))
+                job.remove_init()
+                eventually("its end", lambda: not job.alive())
+                assert forger.poll() is None, "it is not the job's to end"
+            finally:
+                forger.kill()

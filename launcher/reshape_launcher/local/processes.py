@@ -1,7 +1,8 @@
 """The processes of attempts on this machine, found by the marker in their environment.
 
 Does: list and end the processes with an attempt's marker, whichever parent they have. Never: touch
-a process without the marker, or trust a pid without its start time.
+a process without the marker, or of a user who is not the attempt's, or trust a pid without its
+start time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def living(markers: Iterable[Marker]) -> dict[Marker, list[MarkedProcess]]:
     """Return the living processes of each attempt, by one pass over /proc."""
     found: dict[Marker, list[MarkedProcess]] = {marker: [] for marker in markers}
     for entry in proc.marked_processes(proc.snapshot()):
-        if entry.marker in found:
+        if entry.marker in found and entry.uid in entry.marker.uids():
             found[entry.marker].append(entry)
     return found
 

@@ -44,7 +44,7 @@ def processes_up_to(marker: Marker, generation: int, run: Path) -> list[int]:
     and to an earlier one otherwise.
     """
     procs = proc.snapshot()
-    marked = [entry for entry in proc.marked_processes(procs) if entry.marker == marker]
+    marked = proc.marked_by(marker, procs)
     old = {
         entry.proc.pid
         for entry in marked

@@ -3,7 +3,8 @@
 Does: reads parents and the marker of an attempt from /proc, sends signals safely against pid reuse,
 and sweeps: SIGTERM, deadline, SIGKILL, until no process is left. A sweep finds processes by descent
 from init, by the marker in their environment and by their cgroup, so it finds a double fork and a
-process that cleared its environment. Standard library only.
+process that cleared its environment. A marker is no proof: it counts only in a process of a user
+who can have it from the attempt. Standard library only.
 
 A process that vanishes during a read does not exist; one that is just being executed is read again.
 Any other failure raises OSError.
@@ -57,6 +58,19 @@ class Marker:
         """Return the variables of init and agent; a training process also has a generation."""
         return {ENV_JOB: self.job, ENV_ATTEMPT: str(self.attempt), ENV_SOCKET: self.socket}
 
+    def uids(self) -> frozenset[int]:
+        """Return the users of the attempt's processes: that of init and agent, and whose the files
+        in its folder of logs are. Only init makes files there, each for the user of a program that
+        it starts, so another job's user cannot be among them."""
+        logs = Path(self.socket).parent.parent / "logs"
+        owners = {os.geteuid()}
+        try:
+            with os.scandir(logs) as entries:
+                owners.update(entry.stat(follow_symlinks=False).st_uid for entry in entries)
+        except FileNotFoundError:
+            pass
+        return frozenset(owners)
+
 
 @dataclass(frozen=True, slots=True)
 class MarkedProcess:
@@ -65,6 +79,8 @@ class MarkedProcess:
     proc: Proc
     marker: Marker
     generation: int | None
+    uid: int
+    """Its real user, whatever its marker says."""
 
 
 def read(pid: int) -> Proc | None:
@@ -127,8 +143,18 @@ def marked_processes(procs: Mapping[int, Proc]) -> list[MarkedProcess]:
             continue
         generation = names.get(ENV_GENERATION, "")
         number = int(generation) if generation.isdecimal() else None
-        entries.append(MarkedProcess(proc, Marker(job, int(attempt), socket), number))
+        uid = _uid(proc.pid)
+        if uid is not None:
+            entries.append(MarkedProcess(proc, Marker(job, int(attempt), socket), number, uid))
     return entries
+
+
+def marked_by(marker: Marker, procs: Mapping[int, Proc]) -> list[MarkedProcess]:
+    """Return the living processes with this marker that are of the attempt's users; those of others
+    have forged it. Raises OSError if the users are not known now."""
+    found = [entry for entry in marked_processes(procs) if entry.marker == marker]
+    uids = marker.uids() if found else frozenset()
+    return [entry for entry in found if entry.uid in uids]
 
 
 def send_signal(proc: Proc, signum: signal.Signals) -> bool:
@@ -178,9 +204,8 @@ def leftovers(
     excluded = {me} if agent is None else {me, agent}
     excluded |= {pid for pid, begin in waiting if pid in procs and procs[pid].start_time == begin}
     left = {p.pid: p for p in descendants(me, procs, without=excluded)}
-    for entry in marked_processes(procs):
-        trains = entry.marker == marker and entry.generation is not None
-        if trains and entry.proc.pid not in excluded:
+    for entry in marked_by(marker, procs):
+        if entry.generation is not None and entry.proc.pid not in excluded:
             left[entry.proc.pid] = entry.proc
     for group in groups:
         for pid in cgroup.pids(group):
@@ -239,6 +264,17 @@ def _names(pid: int) -> dict[str, str]:
         return {}
     ours = (entry.partition(b"=") for entry in entries if entry.startswith(b"RESHAPE_"))
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in ours}
+
+
+def _uid(pid: int) -> int | None:
+    """Return the real user of a process, which a set-user-ID program does not change; None if it is
+    gone."""
+    try:
+        status = _text(pid, "status")
+    except _NOT_THERE:
+        return None
+    line = next(each for each in status.splitlines() if each.startswith(b"Uid:"))
+    return int(line.split()[1])
 
 
 def _environment(pid: int) -> bytes:
