@@ -69,7 +69,7 @@ def _reshape(snapshot: Snapshot, dice: random.Random) -> Plan | None:
     idle = {host.id: host.idle for host in snapshot.hosts}
     for job in movers:
         assert job.host is not None
-        room = job.size + idle[job.host]
+        room = job.size + idle.get(job.host, 0)  # a drained host is not shown
         sizes = [size for size in job.sizes if size != job.size and size <= room]
         if sizes and not job.fixed_because:
             return Plan((Target(job.id, dice.choice(sizes), job.host),), "churns", about=job.id)

@@ -45,6 +45,8 @@ STAND_IN = Path(__file__).with_name("stand_in")
 """Folder of what a zygote imports in place of PyTorch."""
 PROGRAM = Path(__file__).with_name("program.py")
 PROGRESS = ("state", "stage", "step", "attempt", "generation")
+DRAINS = 0.1
+"""Share of the faults before which the host is drained for a moment."""
 ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
@@ -210,6 +212,8 @@ class Player:
             time.sleep(self._dice.uniform(*PAUSE_S))
             if self._dice.random() < 0.4:
                 self._submit(bed, may_escape)
+            if self._dice.random() < DRAINS:
+                self._drain(bed)
             self._hurt(ground)
             self._see(bed, witness, wait=False)
         ground.heal()
@@ -248,6 +252,15 @@ class Player:
             return
         self._ids[name] = answer["id"]
         self._note(f"submitted {name} ({escape}, {document['optional_gpus']})")
+
+    def _drain(self, bed: ChaosBed) -> None:
+        """Drain the host for a moment, as an operator does."""
+        for action in ("drain", "undrain"):
+            status, answer = bed.ask(f"/v1/hosts/local/{action}", {})
+            if status != 200:
+                self._violated(f"{action} is refused: {status} {answer}")
+            time.sleep(self._dice.uniform(*PAUSE_S))
+        self._note("drained for a moment")
 
     def _hurt(self, ground: Ground) -> None:
         weights = [WEIGHTS.get(name, 1) for name in self._allowed]

@@ -134,6 +134,8 @@ def _fitted(
         return [CurveFitted(job, job_type, fit(points, weights))], ""
     except FitRefused as refused:
         return [], str(refused)
+    except Exception as error:  # figures that jobs report must not end the loop
+        return [], f"the fit failed: {error!r}"
 
 
 def _has_target(job: Job) -> bool:

@@ -137,6 +137,7 @@ class MetricsPage(Handler):
             control.unreachable(),
             control.store_lag_s(),
             control.since_snapshot(),
+            bool(control.policy_problem()),
             control.holders() if self.shows_names() else None,
             await self.context.timeline.totals(control.store, TOTALS_WAIT_S),
         )

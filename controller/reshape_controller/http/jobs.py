@@ -42,6 +42,9 @@ class JobHandler(Handler):
         view = replace(job_view(row), **vars(control.expectation(row.id)))
         if not self.owns(row):
             return public_view(view)
+        problem = control.policy_problem_of(row.job) if row.job is not None else ""
+        if problem:
+            return replace(view, reason=problem)
         if row.job is None or not row.job.attempt:
             return view
         folder = control.log_folder(row.job)

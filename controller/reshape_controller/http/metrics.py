@@ -50,6 +50,7 @@ class Present:
     store_lag_s: float
     since_snapshot: int
     """Records of the log that a start would read."""
+    policy_fails: bool
     holders: tuple[tuple[Gpu, str, Job | None], ...] | None
     """Each GPU, its type and its job; None: the reader may not see the names of jobs."""
     totals: Totals | None
@@ -102,6 +103,8 @@ class Metrics:
         self._lag = gauge(registry, "reshape_store_lag_seconds", text)
         text = "Records of the log since its newest snapshot, which a start would read"
         self._since_snapshot = gauge(registry, "reshape_records_since_snapshot", text)
+        text = "1 while the policy fails, or its plans are rejected, so that no job starts"
+        self._policy_fails = gauge(registry, "reshape_policy_fails", text)
         text = "Jobs whose SideCar does not report"
         self._unreachable = gauge(registry, "reshape_sidecars_unreachable", text)
         text = "Number of the newest log record that the figures from the log show; 0: none yet"
@@ -144,6 +147,7 @@ class Metrics:
         self._hints.set(1 if store.notices_requests else 0)
         self._lag.set(present.store_lag_s)
         self._since_snapshot.set(present.since_snapshot)
+        self._policy_fails.set(1 if present.policy_fails else 0)
         self._unreachable.set(present.unreachable)
         self._figures_seq.set(present.totals.seq if present.totals is not None else 0)
         self._families.families = [

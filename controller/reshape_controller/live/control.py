@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import growth
-from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
+from reshape_controller.core.errors import (
+    PlanRejected,
+    ReshapeError,
+    UnknownGpu,
+    UnknownHost,
+    UnknownJob,
+)
 from reshape_controller.core.limits import BATCH_BYTES_MAX
 from reshape_controller.core.model import (
     FieldError,
@@ -26,6 +33,7 @@ from reshape_controller.core.model import (
     JobSpec,
     JobState,
 )
+from reshape_controller.core.snapshot_builder import is_queued
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.expectation import Expectation, Expectations
 from reshape_controller.live.loop import Loop, Stopped
@@ -40,6 +48,8 @@ __all__ = ["Conflict", "Control", "NotReady", "Refused"]
 
 COMMIT_WAIT_S = 30.0
 """A request is answered ``NotReady`` when its append takes longer; it may still happen."""
+POLICY_ERROR_CHARS_MAX = 500
+"""Most characters of a policy's error that are shown."""
 WAITS_SHOWN = 5
 """Number of jobs that ``waits_for`` names."""
 
@@ -266,10 +276,28 @@ class Control:
         problem = self._loop.problem or self._loop.journal.problem
         return not problem, problem
 
+    def policy_problem(self) -> str:
+        """Which policy fails, since when and how; empty if it does not fail."""
+        failure = self._loop.planner.failure
+        if failure is None:
+            return ""
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(failure.since_s))
+        what = (
+            str(failure.error) if isinstance(failure.error, PlanRejected) else repr(failure.error)
+        )
+        return (
+            f"the policy {failure.policy} fails since {since} ({failure.in_a_row} times in a row), "
+            f"so it starts no job: {what[:POLICY_ERROR_CHARS_MAX]}"
+        )
+
+    def policy_problem_of(self, job: Job) -> str:
+        """The same for a job that the policy would have to start; empty for any other."""
+        return self.policy_problem() if is_queued(job) else ""
+
     def waits_for(self, *, with_names: bool = True) -> str:
         """What the controller waits for before it grants GPUs or carries out its effects; empty if
         nothing. Requests are accepted meanwhile. ``with_names``: whether it says of which jobs."""
-        waits, faults = [], self._faults()
+        waits, faults = list(filter(None, (self.policy_problem(),))), self._faults()
         jobs = self._loop.engine.state.unanswered
         if jobs:
             shown = ", ".join(jobs[:WAITS_SHOWN])

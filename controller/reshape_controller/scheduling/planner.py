@@ -21,6 +21,9 @@ from reshape_controller.scheduling.assumed_inputs import with_assumed_inputs
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_sidecar import codec
 
+ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 1.0, 60.0
+"""Pause before a policy that failed is asked again: the first, and the longest of doubled ones."""
+
 
 class FailureKind(StrEnum):
     """How a policy can fail; the reason code of the plan that takes its plan's place."""
@@ -39,6 +42,15 @@ class PolicyFailure:
     at_s: float
     error: Exception
     """The policy's error, or the engine's ``PlanRejected``."""
+    since_s: float
+    """Time of the first of the failures in a row that this is the newest of."""
+    in_a_row: int = 1
+
+    @property
+    def ask_again_s(self) -> float:
+        """Return the pause before the policy is asked again, even if nothing happens."""
+        doubled = ASK_AGAIN_MIN_S * 2.0 ** min(self.in_a_row - 1, 10)
+        return min(doubled, ASK_AGAIN_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,8 @@ class Planner:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self.failure: PolicyFailure | None = None
+        """The newest failure, until the policy has decided again; None if it does not fail."""
         self._index = ClusterIndex()
         self._proposed: Plan | None = None
         """The policy's newest plan, before it was checked; None if the policy failed."""
@@ -77,7 +91,7 @@ class Planner:
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
         """Apply the policy's next plan, or an empty plan if the policy fails or the engine rejects
-        its plan; return the applied plan."""
+        its plan; return the applied plan. A policy that failed is asked again after a pause."""
         self._proposed = None
         try:
             plan, failure = self.plan(engine), None
@@ -88,10 +102,12 @@ class Planner:
             text = f"the policy failed: {error!r}"
             plan, failure = self._empty(FailureKind.POLICY_FAILED, text, error, now_s)
         try:
-            return Decision(plan, engine.apply(plan, now_s), failure)
+            step = engine.apply(plan, now_s)
         except PlanRejected as rejected:
             plan, failure = self._rejected(rejected, now_s)
-        return Decision(plan, engine.apply(plan, now_s), failure)
+            step = engine.apply(plan, now_s)
+        self.failure = failure
+        return Decision(plan, step, failure)
 
     def _rejected(self, rejected: PlanRejected, now_s: float) -> tuple[Plan, PolicyFailure]:
         """Return the empty plan in the place of a rejected one, which ``explain`` shows."""
@@ -112,5 +128,9 @@ class Planner:
     def _empty(
         self, kind: FailureKind, text: str, error: Exception, now_s: float
     ) -> tuple[Plan, PolicyFailure]:
-        plan = Plan(reason_code=kind.value, text=text)
-        return plan, PolicyFailure(kind, self.policy.name, now_s, error)
+        before = self.failure
+        failure = PolicyFailure(kind, self.policy.name, now_s, error, now_s)
+        if before is not None:
+            failure = replace(failure, since_s=before.since_s, in_a_row=before.in_a_row + 1)
+        again_at_s = now_s + failure.ask_again_s
+        return Plan(reason_code=kind.value, text=text, wake_at_s=again_at_s), failure

@@ -80,7 +80,32 @@ def test_an_empty_plan_takes_the_place_of_a_failed_one_and_the_failure_is_return
     assert isinstance(failure.error, PlanRejected) is (kind is FailureKind.PLAN_REJECTED)
     assert (done.commands, done.history, world.job("a")) == ((), (), before)
     assert not world.engine.wants_plan(), "it is asked again once something changes"
-    assert world.engine.state.wake_at_s is None, "nothing of the rejected plan is left"
+    assert world.engine.state.wake_at_s == 6.0, "or a second later; nothing of the plan is left"
+
+
+@pytest.mark.parametrize("decide", [fails, breaks_a_rule])
+def test_a_policy_that_fails_again_and_again_is_asked_ever_more_seldom(
+    decide: Callable[[Snapshot], Plan],
+) -> None:
+    world, heals = submitted(), [False]
+    ask = make_policy("adaptive").decide
+    planner = Planner(Scripted(lambda snapshot: (ask if heals[0] else decide)(snapshot)))
+    rounds.run(world.engine, planner, (), 0.0)
+    at_s, pauses = 0.0, []
+    for _ in range(9):
+        wake_s = world.engine.state.wake_at_s
+        assert wake_s is not None
+        pauses.append(wake_s - at_s)
+        at_s = wake_s
+        assert rounds.run(world.engine, planner, (ev.DeadlinesDue(),), at_s).decisions
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    failure = planner.failure
+    assert failure is not None
+    assert (failure.since_s, failure.at_s, failure.in_a_row) == (0.0, at_s, 10)
+    heals[0] = True
+    done = rounds.run(world.engine, planner, (ev.DeadlinesDue(),), at_s + 60.0)
+    assert done.decisions[0].plan.targets
+    assert planner.failure is None
 
 
 def test_later_events_of_the_same_kind_ask_a_failed_policy_again() -> None:
