@@ -66,6 +66,10 @@ class Home(HomeFolder):
         return (self.secrets or self.folder) / token_file.FILE_NAME
 
     @property
+    def clock_file(self) -> Path:
+        return self.folder / "clock"
+
+    @property
     def sessions_file(self) -> Path:
         return self.folder / sessions.FILE_NAME
 

@@ -20,6 +20,7 @@ from reshape_controller.core import (
     plan_validation,
     reports,
     requests,
+    service,
     suspension,
 )
 from reshape_controller.core import events as ev
@@ -146,8 +147,10 @@ class Engine:
         return self.state.drain_changes()
 
     def _begin(self, now_s: float) -> Transaction:
-        self.state.now_s = now_s = max(self.state.now_s, now_s)
-        return Transaction(self.state, now_s, keeps_history=self._explains)
+        before_s = self.state.now_s
+        self.state.now_s = now_s = max(before_s, now_s)
+        explains = self._explains
+        return Transaction(self.state, now_s, keeps_history=explains, before_s=before_s)
 
     def _close(self, tx: Transaction) -> Step:
         if not (tx.observed_before or self.state.observing):
@@ -205,6 +208,7 @@ class Engine:
         state.mechanism, state.limits = event.mechanism, event.limits
         state.seed = event.seed
         deadlines.rebase(tx)
+        service.pass_gap(tx)
         for job in tuple(state.jobs.values()):
             if job.stage not in (Stage.NONE, Stage.LAUNCHING) and not job.set_apart:
                 tx.update(job.id, answered=False)

@@ -57,7 +57,8 @@ class Limits:
     """R5: 2 or more if each start that follows a failure spends a retry; 3 if a failure soon after
     a reshape goes back, and a refusal is final. Less in logs of earlier releases."""
     service_rules: int = 0
-    """1 if starts are dated and attained service is counted; 0 in logs of earlier releases."""
+    """1 if starts are dated and attained service is counted; 2 if so, but not in a gap without a
+    controller (``GAP_S``); 0 and 1 in logs of earlier releases."""
     cancel_rules: int = 0
     """1 if a cancelled program is killed kill_after_s after its TERM; 0 in logs of earlier releases
     (at its save deadline)."""
@@ -69,7 +70,7 @@ class Limits:
     releases (until it is initialised)."""
 
 
-LOCAL = Limits(start_rules=3, service_rules=1, cancel_rules=1, loss_rules=1, import_rules=1)
+LOCAL = Limits(start_rules=3, service_rules=2, cancel_rules=1, loss_rules=1, import_rules=1)
 KUBERNETES = Limits(
     early_init_s=900.0,
     first_step_s=600.0,
@@ -77,7 +78,7 @@ KUBERNETES = Limits(
     prepare_s=300.0,
     imports_s=300.0,
     start_rules=3,
-    service_rules=1,
+    service_rules=2,
     cancel_rules=1,
     loss_rules=1,
     import_rules=1,
@@ -96,6 +97,9 @@ EQUAL_PREEMPTION_EVERY_S = 3600.0
 TRIAL_S = 600.0
 """Time from the first step at a size until the job has proven that it trains at that size. A
 program without reports of steps that fails earlier goes back to its size before (R5)."""
+GAP_S = 60.0
+"""A longer time from a controller's last record to the first of the next is charged to nobody: jobs
+may have trained in it or not, and the clock may have jumped."""
 PLAN_AGAIN_MIN_S = 1.0
 """Shortest wait until the planning time that an empty plan names."""
 PLAN_ROUNDS_MAX = 200

@@ -116,6 +116,7 @@ class Transaction:
     """The state, the time and the effects of one event or plan. The engine makes one for each."""
 
     __slots__ = (
+        "before_s",
         "commands",
         "freed",
         "history",
@@ -125,8 +126,12 @@ class Transaction:
         "state",
     )
 
-    def __init__(self, state: State, now_s: float, *, keeps_history: bool) -> None:
-        """Begin at ``now_s``. ``keeps_history``: false drops what is noted."""
+    def __init__(
+        self, state: State, now_s: float, *, keeps_history: bool, before_s: float | None = None
+    ) -> None:
+        """Begin at ``now_s``. ``keeps_history``: false drops what is noted. ``before_s``: time of
+        the transaction before; None: the same."""
+        self.before_s = now_s if before_s is None else before_s
         self.state, self.now_s, self.keeps_history = state, now_s, keeps_history
         self.commands: list[Command] = []
         self.history: list[HistoryEntry] = []

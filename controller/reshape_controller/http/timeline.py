@@ -13,6 +13,8 @@ import structlog
 
 from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.engine import Engine
+from reshape_controller.core.events import ControllerStarted
+from reshape_controller.core.limits import GAP_S
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
@@ -332,6 +334,8 @@ class TimelineReader:
         done = redo(self._engine, record)
         history, state = done.history, self._engine.state
         self._figures.take(state, record, history)
+        if record.at_s - self._recorder.now_s > GAP_S and _starts(record):
+            self._recorder.usage.pass_gap(self._recorder.now_s, record.at_s)
         jobs = self._recorder.record(self._engine, record.seq, record.at_s)
         if self._whole:
             return  # another reader has the feed and the series
@@ -361,6 +365,11 @@ _JOB_PHASES = {
 _HALTED = "halted"
 SPAN_PHASES = (*_JOB_PHASES.values(), _HALTED)
 """Phases of a job's spans, in the order of its life."""
+
+
+def _starts(record: LogRecord) -> bool:
+    """Return whether the record is a controller's first."""
+    return any(isinstance(event, ControllerStarted) for event in record.events)
 
 
 def _gpu_span(gpu: Gpu, state: State, at_s: float) -> Span | None:

@@ -30,7 +30,7 @@ class Use(StrEnum):
     FREE = "free"
     QUARANTINED = "quarantined"
     SILENT = "silent"
-    """Its host is silent, or does not show it."""
+    """Its host is silent or does not show it, or no controller ran for long."""
 
 
 USES = {
@@ -92,6 +92,14 @@ class UsageBook:
         else:
             self._close(before, at_s)
         self._open[gpu] = (holder, use, at_s)
+
+    def pass_gap(self, from_s: float, to_s: float) -> None:
+        """Charge nobody for a time in which no controller ran; then all goes on as before."""
+        before = dict(self._open)
+        for gpu, (holder, _, _) in before.items():
+            self.book(gpu, holder._replace(job=None), Use.SILENT, from_s)
+        for gpu, (holder, use, _) in before.items():
+            self.book(gpu, holder, use, to_s)
 
     def know(self, job: Job) -> None:
         """Take in whose job it is, of which type, and what it has lost."""

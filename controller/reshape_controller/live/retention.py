@@ -32,9 +32,14 @@ async def watch(
     launcher: Launcher,
     keep_s: float,
     now_s: Callable[[], float],
+    trusted: Callable[[], bool],
 ) -> None:
-    """Remove old attempts for ever. A look that fails is logged, and the next comes in time."""
+    """Remove old attempts for ever. A look that fails is logged, and the next comes in time; while
+    the time is in doubt (``trusted``), nothing is removed."""
     while True:
+        if not trusted():
+            await asyncio.sleep(LOOK_EVERY_S)
+            continue
         try:
             removed = await remove_old(roots, store, launcher, now_s() - keep_s)
         except (OSError, StoreError) as error:

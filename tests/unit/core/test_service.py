@@ -10,7 +10,7 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.limits import LOCAL
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import JobId, Service
 from reshape_controller.core.service import served_until
 from reshape_controller.core.state import State
 from tests.property.random_plans import RandomPlans
@@ -121,3 +121,27 @@ def test_a_log_of_an_earlier_release_has_no_account() -> None:
     world.wait(10.0)
     world.finish("a")
     assert (world.job("a").served, world.job("a").serves_since_s) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("rules", "gap_s", "charged_s"),
+    [(2, 864_000.0, 0.0), (2, 50.0, 50.0), (1, 864_000.0, 864_000.0)],
+)
+def test_a_long_gap_without_a_controller_is_charged_to_nobody(
+    rules: int, gap_s: float, charged_s: float
+) -> None:
+    world = World(limits=replace(LOCAL, service_rules=rules)).boot(2)
+    world.running("a", 2, 2)
+    world.now_s += 10.0
+    world.train("a", 5)
+    before_s = sum(each.gpu_s for each in served(world))
+    world.now_s += gap_s
+    world.event(ev.ControllerStarted(2, "test", world.mechanism, world.limits))
+    world.now_s += 10.0
+    total_s = sum(each.gpu_s for each in served(world))
+    assert total_s - before_s == pytest.approx(2 * (charged_s + 10.0))
+
+
+def served(world: World) -> tuple[Service, ...]:
+    state = world.engine.state
+    return served_until(world.job("a"), world.now_s, state.gpus, state.hosts)

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from reshape_controller.core.model import JobState
+from reshape_controller.live import retention
 from reshape_controller.live.retention import remove_old
 from reshape_controller.store.protocol import JobRow, Store
 from reshape_launcher.spec import ContainerStatus, Launcher
@@ -110,3 +111,30 @@ def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_home_without_jobs_has_nothing_to_remove(tmp_path: Path) -> None:
     assert remove(tmp_path / "none", Rows(), Containers()) == []
+
+
+def test_nothing_is_removed_while_the_clock_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, trusted = list[float](), [False]
+
+    async def look(roots: object, store: object, launcher: object, before_s: float) -> tuple[()]:
+        looked.append(before_s)
+        return ()
+
+    monkeypatch.setattr(retention, "remove_old", look)
+    monkeypatch.setattr(retention, "LOOK_EVERY_S", 0.01)
+
+    async def scenario() -> None:
+        store, launcher = cast(Store, Rows()), cast(Launcher, Containers())
+        watch = retention.watch((tmp_path,), store, launcher, 7.0, lambda: 9.0, lambda: trusted[0])
+        task = asyncio.create_task(watch)
+        await asyncio.sleep(0.1)
+        assert looked == []
+        trusted[0] = True
+        while not looked:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert looked[0] == 2.0

@@ -35,7 +35,7 @@ from reshape_controller.http.openapi import version
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live import gpu_use, inbox, retention
 from reshape_controller.live.admission import Admission
-from reshape_controller.live.clock import WallClock
+from reshape_controller.live.clock import FAR_S, ClockNote, WallClock
 from reshape_controller.live.control import Control
 from reshape_controller.live.effects import Effects
 from reshape_controller.live.journal import Fenced
@@ -76,9 +76,11 @@ class Daemon:
         self._settings, self._store, self._hosts = settings, store, backend.hosts
         self._launcher, self._attempts = backend.launcher, backend.attempts_folders
         self._tokens = Tokens(settings.home.secret())
-        self._identities = settings.identities()
-        self._sessions = settings.sessions(self._identities)
         clock = self._clock = WallClock()
+        self._clock_note = ClockNote(settings.home.clock_file)
+        _go_on(clock, self._clock_note)
+        self._identities = settings.identities(clock.now_s)
+        self._sessions = settings.sessions(self._identities, clock.now_s)
         self._metrics = Metrics()
         self._loop = Loop(
             store,
@@ -177,6 +179,7 @@ class Daemon:
                 ("fence", self._fenced()),
                 ("behind", self._hub.behind()),
                 ("certificate", self._follow_certificate()),
+                ("clock", self._clock_note.keep(self._clock.now_s)),
                 ("retention", self._remove_old_logs()),
                 ("notifications", run_all(map(self._notifier, self._settings.notify))),
                 ("gpu-use", gpu_use.watch(self._loop, self._hub.observed, self._clock.now_s)),
@@ -199,7 +202,8 @@ class Daemon:
     def _faults(self, backend: Backend) -> tuple[str, ...]:
         """Say which faults this daemon works around."""
         snapshot = self._loop.journal.snapshot_problem
-        return tuple(filter(None, (self._effects.own_fault, backend.problem(), snapshot)))
+        found = (self._effects.own_fault, backend.problem(), snapshot, self._clock.problem())
+        return tuple(filter(None, found))
 
     def _refusals(self, spec: JobSpec) -> tuple[FieldError, ...]:
         """Name the parts of a record that this daemon cannot give."""
@@ -255,13 +259,15 @@ class Daemon:
             await asyncio.Event().wait()
         else:
             keep_s, now_s = days * retention.DAY_S, self._clock.now_s
-            await retention.watch(folders, self._store, self._launcher, keep_s, now_s)
+            trusted = self._clock.trusted
+            await retention.watch(folders, self._store, self._launcher, keep_s, now_s, trusted)
 
     async def _stopped(self) -> None:
         await self._stop.wait()
         log.info("stopping", jobs="not touched")
 
     async def _end(self, servers: tuple[Server, ...], tasks: list[asyncio.Task[None]]) -> None:
+        self._clock_note.write(self._clock.now_s())
         for server in servers:
             await server.stop()
         await self.context.timeline.stop()
@@ -343,6 +349,17 @@ def _marks(settings: DaemonSettings, leadership: Leadership | None) -> LogMarks:
     if leadership is not None:
         leadership.note = marks.lease_text
     return marks
+
+
+def _go_on(clock: WallClock, note: ClockNote) -> None:
+    """Have the clock go on from the note of the daemon before, if it is of this boot."""
+    noted_s = note.now_s()
+    if noted_s is None:
+        return
+    clock.go_on_from(noted_s)
+    if abs(clock.off_s()) > FAR_S:
+        remedy = "set the machine's clock right; reshape status shows the difference"
+        log.warning("clock-jumped", ahead_s=round(clock.off_s()), remedy=remedy)
 
 
 def allow_open_files() -> None:

@@ -14,8 +14,10 @@ import importlib.util
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 import typer
 from rich.console import RenderableType
@@ -29,6 +31,7 @@ from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings,
 from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.http.app import CannotListen, bind_beyond_loopback
+from reshape_controller.live.clock import FAR_S, ClockNote
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import file
@@ -77,6 +80,7 @@ def doctor(config: Config) -> None:
 
 def _all(config: Config) -> list[Finding]:
     found = [_attempt("home", str(config.home), Home(config.home).prepare)]
+    found.append(_clock(config))
     place = kubernetes_settings(config)
     hosts = [_gpus(config)] if place is None else _of_kubernetes(place)
     found += hosts
@@ -91,6 +95,17 @@ def _all(config: Config) -> list[Finding]:
     if place is not None or hosts[0].ok:  # settings can only be checked with GPUs
         found.append(_attempt("settings", "can be used", lambda: checked(config)))
     return found
+
+
+def _clock(config: Config) -> Finding:
+    """Compare the machine's clock with the time that the daemon has noted in this boot."""
+    noted_s = ClockNote(Home(config.home).clock_file).now_s()
+    off_s = 0.0 if noted_s is None else time.time() - noted_s
+    if abs(off_s) <= FAR_S:
+        return Finding("clock", True, "nothing is known against it")
+    way = "ahead of" if off_s > 0 else "behind"
+    what = f"this machine's clock is {timedelta(seconds=round(abs(off_s)))} {way} the daemon's time"
+    return Finding("clock", False, what, "set the clock right; logs are not deleted meanwhile")
 
 
 def _gpus(config: Config) -> Finding:

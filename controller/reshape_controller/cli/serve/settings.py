@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,19 +100,20 @@ class DaemonSettings:
     public: PublicAccess | None = None
     """The socket for people elsewhere; None: there is none."""
 
-    def identities(self) -> Identities:
+    def identities(self, now_s: Callable[[], float] = time.time) -> Identities:
         """Return the identities of this home, which follow its files. Raises CliError."""
         return Identities(
             self.home.current_token(),
             token_file.follow(self.home.named_tokens_file),
+            now_s=now_s,
             users_see_all=self.users_see_all,
             inserts=self.inserts,
             uids_required=self.kubernetes is None and users.is_root() and not self.root_jobs,
         )
 
-    def sessions(self, identities: Identities) -> Sessions:
+    def sessions(self, identities: Identities, now_s: Callable[[], float] = time.time) -> Sessions:
         """Return the logins of the page. Raises CliError."""
-        return Sessions(identities, self.home.secret(), self.home.sessions_file)
+        return Sessions(identities, self.home.secret(), self.home.sessions_file, now_s)
 
     def backend(self) -> Backend:
         """Return the launcher of this home with its hosts. Raises CliError."""
