@@ -229,14 +229,6 @@ def test_a_home_that_cannot_be_written_is_refused(shared: Bed) -> None:
     answer.must_be(1, "cannot be written", "file/home", "--home DIR")
 
 
-def test_a_home_that_others_may_write_is_refused(shared: Bed) -> None:
-    open_home = shared.folder / "open"
-    open_home.mkdir()
-    open_home.chmod(0o777)
-    answer = said(shared, "up", "--simulated-gpus", "1", "--home", "open")
-    answer.must_be(1, "other users can write", "open", "chmod 700")
-
-
 def test_a_token_file_that_others_may_read_is_refused(shared: Bed) -> None:
     home = shared.folder / "leaky"
     home.mkdir(mode=0o700)

@@ -29,6 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from reshape_controller.access import sessions, token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_gpu.home import Address, HomeFolder, locked
@@ -37,9 +39,13 @@ from reshape_sidecar import codec, durable, state_files
 from reshape_sidecar.init import files
 
 TOKEN_BYTES = 32
+_OTHERS, _OTHERS_WRITE = 0o066, 0o022
+"""Modes by which other users may do more than pass, as those of jobs do."""
 LOCK_TRIES = 10
 LOCK_PAUSE_S = 0.1
 """Time to retry the lock, which a client holds for a moment when it checks for a daemon."""
+
+log = structlog.get_logger("reshape.daemon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,8 @@ class Home(HomeFolder):
         return self.folder / sessions.FILE_NAME
 
     def prepare(self) -> None:
-        """Create the folder and check that it is writable. Raises CliError."""
+        """Create the folder, check that it is writable, and close it to other users, who may only
+        pass through it. Raises CliError."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.folder / f".probe-{os.getpid()}"
@@ -87,14 +94,29 @@ class Home(HomeFolder):
                 str(self.folder),
                 "give a folder that you can write: --home DIR or RESHAPE_HOME",
             ) from None
-        mode = stat.S_IMODE(self.folder.stat().st_mode)
-        if mode & 0o022:
-            raise failed(
-                Exit.FAILED,
-                f"other users can write the daemon's home (mode {mode:03o})",
-                str(self.folder),
-                f"chmod 700 {self.folder}",
+        status = self.folder.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        if not mode & _OTHERS:
+            return
+        foreign = self._foreign() if mode & _OTHERS_WRITE else ""
+        if status.st_uid != os.geteuid() or foreign:
+            what = f"other users can read or write the daemon's home (mode {mode:03o})"
+            remedy = f"chmod 700 {self.folder}"
+            if foreign:
+                what += f", and {foreign} in it belongs to one"
+                remedy = f"look whose {foreign} is, remove it, and then: {remedy}"
+            raise failed(Exit.FAILED, what, str(self.folder), remedy)
+        self.folder.chmod(mode & ~_OTHERS)
+        now = f"{mode & ~_OTHERS:03o}"
+        log.warning("home-closed", folder=str(self.folder), mode=f"{mode:03o}", now=now)
+
+    def _foreign(self) -> str:
+        """Return the name of an entry that another user has made; empty without one."""
+        with os.scandir(self.folder) as entries:
+            foreign = (
+                e.name for e in entries if e.stat(follow_symlinks=False).st_uid != os.geteuid()
             )
+            return next(foreign, "")
 
     def lock(self) -> int:
         """Lock the home for this daemon until the process ends. Raises CliError."""

@@ -14,6 +14,7 @@ import pytest
 from reshape_controller.cli import home as module
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
+from reshape_controller.store.sqlite import lock
 from reshape_gpu.home import Address
 
 
@@ -124,3 +125,39 @@ def test_a_changed_token_holds_at_once_and_a_torn_one_does_not(home: Home) -> No
     assert read() == "n" * 64, "others could have written it"
     home.token_file.unlink()
     assert read() == "n" * 64
+
+
+@pytest.mark.parametrize(
+    ("mode", "after"),
+    [
+        (0o700, 0o700),
+        (0o711, 0o711),
+        (0o755, 0o711),
+        (0o777, 0o711),
+        (0o770, 0o710),
+        (0o2770, 0o2710),
+    ],
+)
+def test_a_home_of_ones_own_is_closed_to_others_and_the_store_opens(
+    home: Home, mode: int, after: int
+) -> None:
+    home.token()
+    home.folder.chmod(mode)
+    home.prepare()
+    assert stat.S_IMODE(home.folder.stat().st_mode) == after
+    lock.prepare(home.folder / "store.sqlite")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
+def test_a_home_in_which_another_user_may_have_put_something_is_refused(home: Home) -> None:
+    (home.folder / "token").write_text("x" * 64)
+    os.chown(home.folder / "token", 40_001, -1)
+    home.folder.chmod(0o777)
+    with pytest.raises(CliError, match="token in it belongs to one") as refused:
+        home.prepare()
+    assert "look whose token is" in refused.value.text()
+    home.folder.chmod(0o711)
+    os.chown(home.folder, 40_001, -1)
+    home.folder.chmod(0o755)
+    with pytest.raises(CliError, match="other users can read or write the daemon's home"):
+        home.prepare()

@@ -41,15 +41,18 @@ NETWORK = frozenset(
 
 def prepare(path: Path) -> None:
     """Make the folder of ``path`` (0700) and check that the store may lie there. Raises
-    StoreError."""
+    StoreError.
+
+    Other users may pass through the folder, as those of jobs do through a home.
+    """
     folder = path.parent
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _private(folder, "700")
+        _private(folder, "700", 0o066)
         if path.exists():
             if not path.is_file():
                 raise StoreError(f"{path}: is not a file; remedy: name a file for the store")
-            _private(path, "600")
+            _private(path, "600", 0o077)
         kind = filesystem_of(folder, Path("/proc/self/mounts").read_text(errors="replace"))
     except OSError as error:
         raise StoreError(
@@ -76,8 +79,8 @@ def filesystem_of(folder: Path, mounts: str) -> str:
     return kind
 
 
-def _private(path: Path, mode: str) -> None:
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+def _private(path: Path, mode: str, others: int) -> None:
+    if stat.S_IMODE(path.stat().st_mode) & others:
         raise StoreError(
             f"{path}: other users can read or write it, and it holds job records; "
             f"remedy: chmod {mode} {path}"
