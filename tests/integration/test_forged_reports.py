@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.daemon_bed import Bed, eventually, start_of
+from tests.support.daemon_bed import SAVES, Bed, eventually, start_of
 from tests.support.daemon_bed import bed as make_bed
 
 FORGER = """
@@ -84,3 +85,54 @@ def test_a_job_that_says_it_left_its_gpus_keeps_them_from_all_others(bed: Bed) -
     eventually(checked, least_s=RELEASES_S, text=lambda: f"{states(bed)}\n{bed._logs(forger)}")
     assert str(pid) in str(states(bed)), "the reason names the process"
     os.kill(pid, 0)
+
+
+LIAR = """
+import json, os, pathlib, time, urllib.error, urllib.request
+from reshape_sidecar import codec
+from reshape_sidecar.wire import Observed, Phase
+attempt = pathlib.Path(os.environ["RESHAPE_SOCKET"]).parents[1]
+spec, token = json.loads((attempt / "spec.json").read_text()), (attempt / "token").read_text()
+url = f"{spec['coordinator_url']}/v1/sidecar/{spec['job']}/{spec['attempt']}?wait_s=0"
+headers = {"Authorization": "Bearer " + token.strip(), "Content-Type": "application/json"}
+while True:
+    time.sleep(0.05)
+    report = Observed(
+        spec["job"], spec["attempt"], 1, time.time_ns(), Phase.RUNNING, epoch=1_000_000
+    )
+    request = urllib.request.Request(url, codec.dumps(report).encode(), headers)
+    try:
+        urllib.request.urlopen(request).close()
+    except OSError as refused:
+        print(getattr(refused, "code", "no answer"), flush=True)
+"""
+"""Says for ever, in the name of its SideCar, that it knows a later controller than this one."""
+
+
+def test_a_job_that_lies_about_the_epoch_ends_no_daemon_at_any_of_three_starts(bed: Bed) -> None:
+    bed.up()
+    honest = bed.submit("honest", SAVES, steps=100_000, optional_gpus=[2])
+    pid = bed.pid(honest, size=2)
+    before = bed.reaches("honest", "running")
+    liar = bed.submit("liar", LIAR, steps=None, optional_gpus=[2])
+
+    def is_set_apart() -> bool:
+        return bool(bed.job(liar)["reason"].startswith("set apart: "))
+
+    eventually(is_set_apart, text=lambda: str(bed.job(liar)))
+    for _ in range(3):
+        bed.stop(signal.SIGKILL)
+        bed.up()
+        found = bed.reaches("honest", "running", size=2)
+        assert (found["pid"], found["attempt"], found["steps_lost"]) == (pid, 1, 0)
+        assert found["generation"] == before["generation"]
+        eventually(is_set_apart, text=lambda: str(bed.job(liar)))
+        assert len(bed.job(liar)["gpus"]) == 2, "its GPUs are its own"
+    done = bed.reshape("cancel", liar)
+    assert done.returncode == 0, done.stderr
+    bed.reaches("liar", "cancelled")
+
+    def two_are_idle() -> bool:
+        return sum(gpu["state"] == "idle" for gpu in states(bed).values()) == 2
+
+    eventually(two_are_idle, text=lambda: str(states(bed)))

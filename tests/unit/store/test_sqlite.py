@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -419,3 +420,26 @@ def test_what_is_known_of_job_types_is_shown_again_at_the_next_start(tmp_path: P
     run(path, work)
     as_version_1(path)
     run(path, again)
+
+
+ODD_IDS = ("x'fffe'", "CAST(x'ff41' AS TEXT)", "7", "1.5", "'a' || char(0) || 'b'", "''", "NULL",
+           "replace(hex(zeroblob(100000)), '00', 'a')", "'job key'", "'../x'")  # fmt: skip
+
+
+@pytest.mark.parametrize("identity", ODD_IDS)
+def test_an_insert_with_an_odd_id_is_refused_by_the_file_or_taken_and_gone(
+    tmp_path: Path, identity: str
+) -> None:
+    async def scenario() -> None:
+        store = SqliteStore(tmp_path / "store.sqlite")
+        await store.open()
+        with closing(sqlite3.connect(tmp_path / "store.sqlite")) as user:
+            with contextlib.suppress(sqlite3.IntegrityError), user:
+                user.execute(f"INSERT INTO inbox (id, kind, body) VALUES ({identity}, 'x', '{{}}')")
+            items = await store.requests(10)
+            assert all(isinstance(item.id, str) for item in items)
+            await store.acknowledge(tuple(item.id for item in items))
+            assert user.execute("SELECT count(*) FROM inbox").fetchone() == (0,)
+        await store.close()
+
+    asyncio.run(scenario())
