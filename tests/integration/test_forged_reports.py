@@ -133,6 +133,7 @@ def test_a_job_that_lies_about_the_epoch_ends_no_daemon_at_any_of_three_starts(b
     bed.reaches("liar", "cancelled")
 
     def two_are_idle() -> bool:
-        return sum(gpu["state"] == "idle" for gpu in states(bed).values()) == 2
+        idle = [gpu for gpu in states(bed).values() if gpu["state"] == "idle"]
+        return len(idle) == 2
 
     eventually(two_are_idle, text=lambda: str(states(bed)))
