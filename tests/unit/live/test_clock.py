@@ -38,7 +38,7 @@ class Machine:
         """It runs, writes records and notes the time, and is killed then."""
         end_s = self.true_s + seconds
         while self.true_s < end_s:
-            self.true_s += min(NOTE_EVERY_S, end_s - self.true_s)
+            self.true_s += min(max(NOTE_EVERY_S, seconds / 100), end_s - self.true_s)
             self.note.write(clock.now_s())
             self.log_end_s = clock.now_s()
 
