@@ -20,7 +20,6 @@ from reshape_controller.core import (
     plan_validation,
     reports,
     requests,
-    service,
     suspension,
 )
 from reshape_controller.core import events as ev
@@ -208,7 +207,7 @@ class Engine:
         state.mechanism, state.limits = event.mechanism, event.limits
         state.seed = event.seed
         deadlines.rebase(tx)
-        service.pass_gap(tx)
+        tx.pass_gap()
         for job in tuple(state.jobs.values()):
             if job.stage not in (Stage.NONE, Stage.LAUNCHING) and not job.set_apart:
                 tx.update(job.id, answered=False)

@@ -8,23 +8,8 @@ metrics read this account; no other code sums GPU time of live jobs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from reshape_controller.core.limits import GAP_S
 from reshape_controller.core.model import Gpu, GpuId, Host, HostId, Job, Service
-
-if TYPE_CHECKING:
-    from reshape_controller.core.transaction import Transaction
-
-
-def pass_gap(tx: Transaction) -> None:
-    """Count no service for a long time in which no controller ran."""
-    if tx.limits.service_rules < 2 or tx.now_s - tx.before_s <= GAP_S:
-        return
-    for job in tuple(tx.state.jobs.values()):
-        if job.gpus and job.serves_since_s is not None:
-            served = served_until(job, tx.before_s, tx.state.gpus, tx.state.hosts)
-            tx.take_changes(job.id, {"served": served, "serves_since_s": tx.now_s})
 
 
 def served_until(

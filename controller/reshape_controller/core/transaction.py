@@ -13,7 +13,7 @@ from reshape_controller.core import service, transitions
 from reshape_controller.core.commands import Command
 from reshape_controller.core.fast_replace import with_changes
 from reshape_controller.core.knowledge import Curve, Measured, Trend
-from reshape_controller.core.limits import Limits
+from reshape_controller.core.limits import GAP_S, Limits
 from reshape_controller.core.model import (
     AccuracySeen,
     Change,
@@ -189,6 +189,15 @@ class Transaction:
         job = self.state.jobs[job_id]
         if job.gpus:
             self.take_changes(job_id, self._service(job, job.gpus))
+
+    def pass_gap(self) -> None:
+        """Count no service for a long time in which no controller ran."""
+        if self.limits.service_rules < 2 or self.now_s - self.before_s <= GAP_S:
+            return
+        for job in tuple(self.state.jobs.values()):
+            if job.gpus and job.serves_since_s is not None:
+                served = service.served_until(job, self.before_s, self.state.gpus, self.state.hosts)
+                self.take_changes(job.id, {"served": served, "serves_since_s": self.now_s})
 
     def _service(self, job: Job, gpus: tuple[GpuId, ...]) -> JobChanges:
         """Return the changes that settle the job's service before it has ``gpus``."""

@@ -80,7 +80,6 @@ def doctor(config: Config) -> None:
 
 def _all(config: Config) -> list[Finding]:
     found = [_attempt("home", str(config.home), Home(config.home).prepare)]
-    found.append(_clock(config))
     place = kubernetes_settings(config)
     hosts = [_gpus(config)] if place is None else _of_kubernetes(place)
     found += hosts
@@ -88,6 +87,7 @@ def _all(config: Config) -> list[Finding]:
         found.append(_containment(config))
         found.append(_isolation(config))
     found.append(_attempt("store", "", lambda: _store(store_settings(config))))
+    found.append(_clock(config))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
         found.append(_attempt("shared token", str(config.secrets), shared.token))
