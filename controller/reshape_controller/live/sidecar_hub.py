@@ -354,7 +354,10 @@ def _out_of_bounds(value: object, name: str = "") -> str:
         fits = 0.0 <= value <= REPORT_S_MAX or not name.endswith("_s")
         return "" if fits else f"{name} {value:g}, not between 0 and {REPORT_S_MAX:g}"
     for part in getattr(value, "__dataclass_fields__", ()):
-        problem = _out_of_bounds(getattr(value, part), part)
+        inner = getattr(value, part)
+        if inner is getattr(type(value), part, None):
+            continue  # its default, as most fields of a report are
+        problem = _out_of_bounds(inner, part)
         if problem:
             return problem
     for entry in value if isinstance(value, tuple) else ():
