@@ -23,11 +23,10 @@ from reshape_sidecar.loop_session import Write
 from reshape_sidecar.pytorch import lightning_state, lightning_verdict, run_folders
 from reshape_sidecar.pytorch.data import generator_states, random_states, seed_of
 from reshape_sidecar.pytorch.lightning_data import Loaders
+from reshape_sidecar.pytorch.lightning_script import FitScript
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
 from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession
-from reshape_sidecar.pytorch.weights import TrainedWeights, portraits, set_trained, trained
-from reshape_sidecar.verdict.reach import Reach
-from reshape_sidecar.verdict.watch import Watch
+from reshape_sidecar.pytorch.weights import portraits
 from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
@@ -62,8 +61,8 @@ class FitSession(TrainerSession, Protocol):
 class Fit:
     """One call of ``Trainer.fit``."""
 
-    def __init__(self, trainer: Any, number: int, loaders: Loaders) -> None:
-        self.trainer, self.number, self.loaders = trainer, number, loaders
+    def __init__(self, trainer: Any, number: int, loaders: Loaders, script: FitScript) -> None:
+        self.trainer, self.number, self.loaders, self.script = trainer, number, loaders, script
         self.state: State | None = None
         """The state to restore; None: there is none, or it is restored."""
         self.own: State = {}
@@ -84,18 +83,6 @@ class Fit:
         self.looks = VERDICT_STEPS
         self.before: dict[str, Any] | None = None
         """States of the generators before a batch that is looked at, as soon as it is read."""
-        self.trained: dict[str, bool] | None = None
-        """Which weights the process before trained; None: as at the begin."""
-        self.weights: TrainedWeights | None = None
-        self.script = Watch(self._enter, keeps_ranks=True)
-
-    def _enter(self, reach: Reach) -> None:
-        lightning_verdict.enter(self.trainer, reach)
-
-    def restore_trained(self) -> None:
-        """Let the weights be trained that the process before trained."""
-        if self.trained is not None:
-            set_trained(self.trainer.lightning_module, self.trained)
 
     def resumes_no_more(self) -> None:
         """Note, also in Lightning's loops, that the fit no longer goes on in the middle."""
@@ -131,7 +118,8 @@ class Fits:
     def begin(self, trainer: Any) -> Fit:
         """Return the fit that begins. Raises CheckpointError."""
         session = self._session or self._open()
-        fit = Fit(trainer, self.count, self._loaders(trainer))
+        script = FitScript(trainer, self._rank, self._ranks)
+        fit = Fit(trainer, self.count, self._loaders(trainer), script)
         saved, folder = self._saved, session.checkpoint
         self._folders = run_folders.of_lightning(trainer)
         if saved is not None and fit.number == saved.fits:
@@ -160,7 +148,7 @@ class Fits:
         assert fit is not None
         assert session is not None
         if fit.is_over:
-            self._restore_script(fit)
+            fit.script.restore()
             self._restore_numbers(fit)
         elif fit.has_trained:
             self._look(fit, deep=True)
@@ -196,50 +184,27 @@ class Fits:
         lightning_state.check_model(fit.state["state_dict"], model, self._session.checkpoint)
         connector._ckpt_path, connector._loaded_checkpoint = None, fit.state
         fit.state = None
-        fit.trained = fit.own.get("trained")
-        fit.weights = TrainedWeights(model)
-        fit.restore_trained()  # before the model is wrapped for several processes
+        fit.script.resumes(fit.own)
         return True
 
     def optimizers_are_made(self, make: Callable[[], None]) -> None:
         """Let the script make its optimizers for the weights that it trains at the begin."""
-        fit = self.fit
-        if fit is None or fit.trained is None or fit.weights is None:
+        if self.fit is None:
             make()
-            return
-        set_trained(fit.trainer.lightning_module, fit.weights.first)
-        make()
-        fit.restore_trained()
+        else:
+            self.fit.script.makes_optimizers(make)
 
     def epoch_begins(self) -> None:
         """Look at the script's state, or restore it, before the callbacks of the epoch's begin."""
         fit = self.fit
         assert fit is not None
-        if fit.script.has_begun:
+        if fit.script.begins():
+            fit.script.restore()
+        else:
             self._look(fit, new_epoch=True)
-            return
-        fit.weights = TrainedWeights(fit.trainer.lightning_module)
-        fit.script.begin()
-        if fit.resumes or fit.own:
-            self._restore_script(fit)
-
-    def _restore_script(self, fit: Fit) -> None:
-        fit.restore_trained()
-        own = fit.own.get("script_of_ranks", [])
-        same_gpus = len(own) == self._ranks
-        fit.script.restore(fit.own.get("script", []), same_gpus=same_gpus)
-        if same_gpus:
-            fit.script.restore(own[self._rank])
 
     def _look(self, fit: Fit, *, deep: bool = False, new_epoch: bool = False) -> None:
-        """Look what the script's state has become; every process does so after the same step."""
-        fit.script.look(deep=deep, new_epoch=new_epoch)
-        if self._ranks > 1:
-            digests = fit.script.digests()
-            fit.script.compare(lightning_state.of_all_ranks(digests, self._ranks))
-        self._verdict = fit.script.judge(self._verdict, lightning_verdict.REMEDY)
-        if fit.weights is not None and (why := fit.weights.reason(self._ranks)) is not None:
-            self._add(why, UNKNOWN)
+        self._verdict = fit.script.look(self._verdict, deep=deep, new_epoch=new_epoch)
         assert self._session is not None
         self._session.set_verdict(self._verdict)
 
@@ -272,7 +237,7 @@ class Fits:
         assert fit is not None
         if fit.resumes:
             fit.resumes_no_more()
-            self._restore_script(fit)
+            fit.script.restore()
             self._restore_numbers(fit)
         fit.before = generator_states() if fit.looks > 0 else None
 
@@ -402,9 +367,7 @@ class Fits:
             "orders": lightning_state.of_all_ranks(fit.loaders.orders(), self._ranks),
             "metrics": {name: dict(getattr(connector, name)) for name in METRICS},
             "step": self._session.step,
-            "trained": trained(trainer.lightning_module),
-            "script": fit.script.capture() if self._rank == 0 else [],
-            "script_of_ranks": lightning_state.of_all_ranks(fit.script.capture_own(), self._ranks),
+            **fit.script.saved(),
         }
         return state
 

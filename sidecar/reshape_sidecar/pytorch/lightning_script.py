@@ -1,0 +1,80 @@
+"""What a script keeps beside the module of a Lightning fit: looked at, saved and restored.
+
+Does: restores which weights are trained before the module is wrapped for several processes, and the
+rest before the callbacks of an epoch's begin and before the first batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
+from reshape_sidecar.pytorch import lightning_verdict
+from reshape_sidecar.pytorch.lightning_state import of_all_ranks
+from reshape_sidecar.pytorch.weights import TrainedWeights, set_trained, trained
+from reshape_sidecar.verdict.watch import Watch
+
+
+class FitScript:
+    """The state of the script in one fit, on one of its processes."""
+
+    def __init__(self, trainer: Any, rank: int, ranks: int) -> None:
+        self._trainer, self._rank, self._ranks = trainer, rank, ranks
+        self._watch = Watch(lambda reach: lightning_verdict.enter(trainer, reach))
+        self._weights: TrainedWeights | None = None
+        self._saved: dict[str, Any] = {}
+        """What the process before has saved; empty: nothing."""
+
+    def resumes(self, saved: dict[str, Any]) -> None:
+        """Take what ``saved`` returned, when the module is there and not wrapped yet."""
+        self._saved = saved
+        self._weights = TrainedWeights(self._trainer.lightning_module)
+        self._restore_trained()
+
+    def makes_optimizers(self, make: Callable[[], None]) -> None:
+        """Let the script make its optimizers for the weights that it trains at the begin."""
+        if self._weights is None:
+            make()
+            return
+        set_trained(self._trainer.lightning_module, self._weights.first)
+        make()
+        self._restore_trained()
+
+    def begins(self) -> bool:
+        """Note what everything is at the first epoch's begin; return whether this is that."""
+        if self._watch.has_begun:
+            return False
+        self._weights = TrainedWeights(self._trainer.lightning_module)
+        self._watch.begin()
+        return True
+
+    def restore(self) -> None:
+        """Set everything as the process before left it, if there was one."""
+        self._restore_trained()
+        own = self._saved.get("script_of_ranks", [])
+        same_gpus = len(own) == self._ranks
+        self._watch.restore(self._saved.get("script", []), same_gpus=same_gpus)
+        if same_gpus:
+            self._watch.restore(own[self._rank])
+
+    def look(self, verdict: Verdict, *, deep: bool = False, new_epoch: bool = False) -> Verdict:
+        """Return ``verdict`` with what is new; every process looks after the same step."""
+        self._watch.look(deep=deep, new_epoch=new_epoch)
+        if self._ranks > 1:
+            self._watch.compare(of_all_ranks(self._watch.digests(), self._ranks))
+        verdict = self._watch.judge(verdict, lightning_verdict.REMEDY)
+        why = None if self._weights is None else self._weights.reason(self._ranks)
+        return verdict if why is None else verdict.worse(why, UNKNOWN)
+
+    def saved(self) -> dict[str, Any]:
+        """Return what a checkpoint holds; every process calls this after the same step."""
+        return {
+            "trained": trained(self._trainer.lightning_module),
+            "script": self._watch.capture() if self._rank == 0 else [],
+            "script_of_ranks": of_all_ranks(self._watch.capture_own(), self._ranks),
+        }
+
+    def _restore_trained(self) -> None:
+        if (flags := self._saved.get("trained")) is not None:
+            set_trained(self._trainer.lightning_module, flags)
