@@ -22,7 +22,7 @@ from reshape_controller.policies import make_policy
 from reshape_controller.replay.inputs import WorkJob
 from reshape_controller.replay.shell import Scene, replay
 from reshape_controller.scheduling import legal_moves
-from reshape_controller.scheduling.alone import best_time_s
+from reshape_controller.scheduling.alone import AloneTimes
 from reshape_controller.scheduling.predictor import Predictor
 from tests.support.gate import examples
 from tests.support.replay_bed import job, scene
@@ -70,7 +70,7 @@ class Watch:
     def _due_s(self, snapshot: Snapshot, view: JobView) -> float:
         if not legal_moves.may_start(snapshot, view):
             return inf
-        best_s = best_time_s(snapshot, Predictor(snapshot), view)
+        best_s = AloneTimes(snapshot, Predictor(snapshot)).best_s(view)
         return view.waits_since_s + max(3600.0, self.lengths * best_s)
 
 

@@ -6,7 +6,9 @@ the plan against the state, and rejects a plan that breaks a rule as a whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.knowledge import Curve, Measured
@@ -128,6 +130,15 @@ class HostView:
     """GPUs that are neither quarantined nor lost."""
 
 
+def largest_of(hosts: Iterable[HostView]) -> tuple[tuple[str, int], ...]:
+    """Return the GPU types of hosts, each with the usable GPUs of its largest host."""
+    largest: dict[str, int] = {}
+    for host in hosts:
+        if host.usable > largest.get(host.gpu_type, 0):
+            largest[host.gpu_type] = host.usable
+    return tuple(largest.items())
+
+
 class Index(Protocol):
     """What a planner has computed for earlier snapshots of a state. It saves time only: a policy
     decides the same without it. ``scheduling.cluster_index`` implements it."""
@@ -136,9 +147,12 @@ class Index(Protocol):
         """Return the estimates of the snapshot's jobs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
-    """Everything that a decision may depend on. Jobs are in queue order, hosts in order of id."""
+    """Everything that a decision may depend on. Jobs are in queue order, hosts in order of id.
+
+    What its properties say of all hosts is computed once, as a policy asks for each queued job.
+    """
 
     now_s: float
     mechanism: Mechanism
@@ -156,10 +170,20 @@ class Snapshot:
     index: Index | None = field(default=None, compare=False, repr=False)
     """The planner's index; None: policies compute everything from the other fields."""
 
-    @property
+    @cached_property
     def idle(self) -> tuple[HostView, ...]:
         """Return the hosts with idle GPUs. At most decisions these are few."""
         return tuple([host for host in self.hosts if host.idle])
+
+    @cached_property
+    def most_idle(self) -> int:
+        """Return the largest number of idle GPUs on one host; 0 without hosts."""
+        return max([host.idle for host in self.idle], default=0)
+
+    @cached_property
+    def largest(self) -> tuple[tuple[str, int], ...]:
+        """Return the GPU types, each with the usable GPUs of its largest host."""
+        return largest_of(self.hosts)
 
 
 @dataclass(frozen=True, slots=True)

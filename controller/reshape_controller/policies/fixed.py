@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from reshape_controller.core.phrases import gpus
-from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot
 from reshape_controller.scheduling import gang_start, legal_moves
 
 SIZES = ("random", "largest")
@@ -32,10 +32,9 @@ class Default:
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         waits = 0
-        most_idle = legal_moves.most_idle(snapshot.hosts)
-        largest = _largest_host(snapshot.hosts)
-        if not most_idle:
+        if not snapshot.idle:
             return Plan()
+        largest = _largest_host(snapshot.hosts)
         for newcomer in legal_moves.startable(snapshot):
             sizes = newcomer.sizes
             if gang_start.may_span(newcomer):
@@ -48,9 +47,7 @@ class Default:
             if not sizes:
                 continue
             size = self._size(newcomer, sizes, snapshot.seed)
-            targets: tuple[Target, ...] = ()
-            if size <= most_idle or gang_start.may_span(newcomer):
-                targets = gang_start.start_on_idle(snapshot, newcomer, size)
+            targets = gang_start.start_on_idle(snapshot, newcomer, size)
             if targets:
                 option = Option(targets, note=self._sizes)
                 past = f", ahead of {waits} waiting jobs" if waits else ""

@@ -12,10 +12,11 @@ GPUs of several hosts, and keeps them: the paper has no such job.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
 
-from reshape_controller.core.model import HostId
+from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
 from reshape_controller.scheduling import gang_start, legal_moves
@@ -26,6 +27,43 @@ _Removable = dict[tuple[HostId, int], list[JobView]]
 """By host and number of GPUs: the running jobs that can give exactly so many."""
 _Able = dict[int, list[HostView]]
 """By size: the hosts on which so many GPUs are idle, or would be with those of one donor."""
+
+
+class _Start(NamedTuple):
+    """A start of a queued job."""
+
+    makespan_s: float
+    size: int
+    host: HostView
+    donor: JobView | None = None
+    """The job that gives the missing GPUs, if they are not idle, and the size that it keeps."""
+    keeps: int = 0
+
+    def option(self, newcomer: JobView) -> Option:
+        """Return the start as a plan shows it."""
+        shrinks, note = [], ""
+        if self.donor is not None:
+            shrinks = [(self.donor.id, self.keeps)]
+            note = f"{self.donor.spec.name} {self.donor.size} to {self.keeps}"
+        targets = legal_moves.start(newcomer, self.size, self.host.id, *shrinks)
+        return Option(targets, self.makespan_s, note)
+
+
+class _Growth(NamedTuple):
+    """A growth of a running job on its host, or its move to another one."""
+
+    makespan_s: float
+    job: JobView
+    size: int
+    host: HostView
+
+    def option(self) -> Option:
+        """Return the growth as a plan shows it."""
+        note = "" if self.host.id == self.job.host else f"moves to {self.host.id}"
+        return Option((Target(self.job.id, self.size, self.host.id),), self.makespan_s, note)
+
+
+_Each = TypeVar("_Each", _Start, _Growth)
 
 
 class Paper:
@@ -80,40 +118,35 @@ def _start(
     removable: _Removable,
 ) -> Plan:
     """Algorithm 1, lines 12 to 31."""
-    options: list[Option] = []
-    best, shortest_s = -1, math.inf
     own = legal_moves.hosts_for(snapshot, newcomer)
+    new_s: dict[tuple[str, int], float] = {}
+    starts: list[_Start] = []
     for size in newcomer.sizes:
         for host in able[size]:
             if own is not snapshot.hosts and host not in own:
                 continue
-            new_s = predictor.incoming(newcomer, host.gpu_type, size).total_s
+            key = (host.gpu_type, size)
+            if key not in new_s:
+                new_s[key] = predictor.incoming(newcomer, *key).total_s
             if host.idle >= size:
-                starts = [(Option(legal_moves.start(newcomer, size, host.id)), new_s)]
-            else:
-                remove = size - host.idle
-                starts = []
-                for donor in removable[host.id, remove]:
-                    keeps = donor.size - remove
-                    targets = legal_moves.start(newcomer, size, host.id, (donor.id, keeps))
-                    donor_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
-                    note = f"{donor.spec.name} {donor.size} to {keeps}"
-                    starts.append((Option(targets, note=note), max(new_s, donor_s)))
-            for option, makespan_s in starts:
-                options.append(Option(option.targets, makespan_s, option.note))
-                if makespan_s < shortest_s:
-                    best, shortest_s = len(options) - 1, makespan_s
-    if best < 0:
+                starts.append(_Start(new_s[key], size, host))
+                continue
+            for donor in removable[host.id, size - host.idle]:
+                keeps = donor.size - (size - host.idle)
+                donor_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
+                starts.append(_Start(max(new_s[key], donor_s), size, host, donor, keeps))
+    if not starts:
         return _start_gang(snapshot, newcomer)
-    chosen = options[best]
+    options = [start.option(newcomer) for start in _shown(snapshot, starts)]
+    chosen = options[0]
     gives = f"; {chosen.note} GPUs" if chosen.note else " that are idle"
     return legal_moves.plan_of(
-        sorted(options, key=lambda option: option.makespan_s or 0.0),
+        options,
         chosen,
         code="shrinks-for-newcomer" if chosen.note else "starts-on-idle",
         text=f"{newcomer.spec.name} starts on {gpus(chosen.targets[0].size)}{gives}",
         about=newcomer.id,
-        weighed=len(options),
+        weighed=len(starts),
     )
 
 
@@ -132,36 +165,60 @@ def _start_gang(snapshot: Snapshot, newcomer: JobView) -> Plan:
 
 def _grow(snapshot: Snapshot, predictor: Predictor) -> Plan:
     """Algorithm 2."""
-    growable = legal_moves.growable(snapshot)
-    left_s = {job.id: predictor.unchanged(job).total_s for job in snapshot.running}
-    longest = sorted(left_s.values(), reverse=True)[:2]
-    options: list[Option] = []
-    best, shortest_s = -1, math.inf
-    for add in range(1, legal_moves.most_idle(snapshot.hosts) + 1):
-        for job in growable:
-            size = job.size + add
-            if size not in job.sizes:
-                continue
-            others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
-            for host in snapshot.hosts:
-                stays = host.id == job.host
-                if host.idle < (add if stays else size) or not legal_moves.may_run_on(job, host.id):
-                    continue
-                job_s = predictor.reshaped(job, host.gpu_type, size, moves=not stays).total_s
-                makespan_s = max([job_s, *others_s])
-                note = "" if stays else f"moves to {host.id}"
-                options.append(Option((Target(job.id, size, host.id),), makespan_s, note))
-                if makespan_s < shortest_s:
-                    best, shortest_s = len(options) - 1, makespan_s
-    if best < 0:
+    found = sorted(_growths(snapshot), key=lambda growth: growth[:3])
+    if not found:
         return Plan()
-    chosen = options[best]
-    grown = next(job for job in growable if job.id == chosen.targets[0].job)
+    left_s = {job.id: predictor.unchanged_s(job) for job in snapshot.running}
+    longest = sorted(left_s.values(), reverse=True)[:2]
+    grown_s: dict[tuple[JobId, int, str, bool], float] = {}
+    growths = []
+    for _, _, _, job, size, host in found:
+        stays = host.id == job.host
+        key = (job.id, size, host.gpu_type, stays)
+        if key not in grown_s:
+            predicted = predictor.reshaped(job, host.gpu_type, size, moves=not stays)
+            grown_s[key] = predicted.total_s
+        others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
+        growths.append(_Growth(max([grown_s[key], *others_s]), job, size, host))
+    options = [growth.option() for growth in _shown(snapshot, growths)]
+    job = min(growths, key=_makespan_s).job
     return legal_moves.plan_of(
-        sorted(options, key=lambda option: option.makespan_s or 0.0),
-        chosen,
-        code="moves" if chosen.note else "grows",
-        text=f"{grown.spec.name} grows from {grown.size} to {gpus(chosen.targets[0].size)}",
-        about=grown.id,
-        weighed=len(options),
+        options,
+        options[0],
+        code="moves" if options[0].note else "grows",
+        text=f"{job.spec.name} grows from {job.size} to {gpus(options[0].targets[0].size)}",
+        about=job.id,
+        weighed=len(growths),
     )
+
+
+def _growths(
+    snapshot: Snapshot,
+) -> Iterator[tuple[int, int, int, JobView, int, HostView]]:
+    """Return the growths and moves that idle GPUs allow: the added GPUs, the numbers of job and
+    host, the job, its size and its host. In the order of the first three, algorithm 2 looks at
+    them."""
+    idle = list(enumerate(snapshot.idle))
+    by_id = {host.id: (number, host) for number, host in idle}
+    for job_number, job in enumerate(legal_moves.growable(snapshot)):
+        own = [by_id[job.host]] if job.host in by_id else []
+        for size in job.sizes:
+            if size <= job.size:
+                continue
+            add = size - job.size
+            for number, host in idle if size <= snapshot.most_idle else own:
+                least = add if host.id == job.host else size
+                if host.idle >= least and legal_moves.may_run_on(job, host.id):
+                    yield add, job_number, number, job, size, host
+
+
+def _makespan_s(each: _Start | _Growth) -> float:
+    return each.makespan_s
+
+
+def _shown(snapshot: Snapshot, found: list[_Each]) -> list[_Each]:
+    """Return the starts or growths that a plan shows, the best first; of equal ones that which came
+    first."""
+    if not snapshot.explain:
+        return [min(found, key=_makespan_s)]
+    return sorted(found, key=_makespan_s)[: legal_moves.OPTIONS_MAX]

@@ -14,8 +14,10 @@ from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Plan, Snapshot
 from reshape_controller.policies.srtf import preempting_plan
 from reshape_controller.scheduling import gang_start, legal_moves
+from reshape_controller.scheduling.alone import AloneTimes
 from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.ratio_preemption import RatioPreemption
 
 SERVICE_S = 3600.0
 """GPU-seconds after which a job is in the second queue."""
@@ -46,9 +48,14 @@ class Tiresias:
                 text = f"{newcomer.spec.name} of queue {number} starts on {gpus(size)}"
                 return only_option(targets, "starts-by-service", text, newcomer.id)
         first = [job for job in queue if not self._is_second(snapshot, job)]
-        return preempting_plan(
-            snapshot, Predictor(snapshot), first, lambda job: self._is_second(snapshot, job)
+        predictor = Predictor(snapshot)
+        by_ratio = RatioPreemption(
+            snapshot,
+            predictor,
+            AloneTimes(snapshot, predictor),
+            lambda job: self._is_second(snapshot, job),
         )
+        return preempting_plan(snapshot, first, by_ratio)
 
     def _is_second(self, snapshot: Snapshot, job: JobView) -> bool:
         return job.served_s(snapshot.now_s) >= self._service_s

@@ -25,6 +25,7 @@ from reshape_controller.scheduling import (
     outranking,
     unknown_length,
 )
+from reshape_controller.scheduling.alone import AloneTimes
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import Candidate
 from reshape_controller.scheduling.cluster_index import RunningEntry
@@ -41,7 +42,7 @@ from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.only_option import only_option
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.queue_turns import ids_of, turn_text
-from reshape_controller.scheduling.ratio_preemption import ratio_start, ratio_text
+from reshape_controller.scheduling.ratio_preemption import RatioPreemption, ratio_text
 from reshape_controller.scheduling.rules import QueueOrder, Rules
 
 NEWCOMERS_MAX = 4
@@ -184,11 +185,13 @@ class Decision:
         if not self._rules.preempts_by_ratio or snapshot.mechanism is Mechanism.NONE:
             return None
         jobs = self._forecast.turns.jobs[:EXAMINED_MAX] if snapshot.queued else ()
+        alone = AloneTimes(snapshot, self._predictor)
+        by_ratio = RatioPreemption(snapshot, self._predictor, alone)
         for newcomer in jobs:
             if not legal_moves.may_start(snapshot, newcomer):
                 continue
             hosts = self._hosts_for(newcomer)
-            start, at_s = ratio_start(snapshot, self._predictor, newcomer, hosts)
+            start, at_s = by_ratio.start(newcomer, hosts)
             self._empty.wake(at_s)
             if start is not None:
                 code, text = "preempts-by-ratio", ratio_text(newcomer, start)

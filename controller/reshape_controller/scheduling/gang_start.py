@@ -46,7 +46,10 @@ def start_on_idle(snapshot: Snapshot, job: JobView, size: int) -> tuple[Target, 
     if may_span(job):
         found = target(snapshot, job, size)
         return () if found is None else (found,)
-    for host in legal_moves.hosts_for(snapshot, job):
+    hosts = legal_moves.hosts_for(snapshot, job)
+    if hosts is snapshot.hosts:
+        hosts = snapshot.idle if size <= snapshot.most_idle else ()
+    for host in hosts:
         if size <= host.idle:
             return legal_moves.start(job, size, host.id)
     return ()
@@ -80,7 +83,10 @@ def starts(snapshot: Snapshot, job: JobView, hosts: Sequence[HostView]) -> list[
 
 def can_ever_hold(snapshot: Snapshot, job: JobView, size: int) -> bool:
     """Whether usable hosts could hold the job at ``size`` if all their GPUs were idle."""
-    return bool(types_for(job, size, hosts_for(snapshot, job)))
+    hosts = hosts_for(snapshot, job)
+    if hosts is snapshot.hosts and not may_span(job):
+        return any(size <= most for _, most in snapshot.largest)
+    return bool(types_for(job, size, hosts))
 
 
 def types_for(job: JobView, size: int, hosts: Iterable[HostView]) -> list[str]:

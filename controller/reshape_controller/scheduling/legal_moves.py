@@ -126,19 +126,21 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
     return by_host
 
 
-def growable(snapshot: Snapshot, *, gangs: bool = False) -> list[JobView]:
-    """Return the running jobs that may get more GPUs; with ``gangs`` also those on several
-    hosts."""
+def growable(
+    snapshot: Snapshot, hosts: Iterable[HostView] | None = None, *, gangs: bool = False
+) -> list[JobView]:
+    """Return the running jobs that may get more GPUs; with ``gangs`` also those on several hosts.
+    ``hosts``: only jobs all of whose hosts are among them; None: among the usable ones."""
     if snapshot.mechanism is Mechanism.NONE:
         return []
-    usable = {host.id: None for host in snapshot.hosts}
+    among = {host.id: None for host in (snapshot.hosts if hosts is None else hosts)}
     return [
         job
         for job in snapshot.running
-        if job.growable
+        if job.host in among
+        and job.growable
         and not job.frozen
-        and job.host in usable
-        and (not job.shares or (gangs and all(host in usable for host in job.all_hosts)))
+        and (not job.shares or (gangs and all(host in among for host in job.all_hosts)))
     ]
 
 

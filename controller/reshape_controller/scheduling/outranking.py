@@ -17,7 +17,8 @@ from reshape_controller.core.model import HostId, JobId, Share
 from reshape_controller.core.phrases import duration, gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import alone, gang_moves, gang_start, shrinks
+from reshape_controller.scheduling import gang_moves, gang_start, shrinks
+from reshape_controller.scheduling.alone import AloneTimes
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.preemption_reason import ROUNDING_S, overdue_wait_s
@@ -120,7 +121,7 @@ def equal_start(
     fewest GPUs from them, those first that end last, and the time at which to look again (infinite
     if there is none)."""
     snapshot, priority = forecast.snapshot, newcomer.spec.priority
-    best_s = alone.best_time_s(snapshot, forecast.predictor, newcomer)
+    best_s = AloneTimes(snapshot, forecast.predictor).best_s(newcomer)
     due_s = newcomer.waits_since_s + overdue_wait_s(newcomer, best_s) + ROUNDING_S
     if due_s > snapshot.now_s:
         return None, due_s

@@ -16,7 +16,7 @@ class Prediction:
     @property
     def total_s(self) -> float:
         """The sum of all phases, in seconds."""
-        return sum(seconds for _, seconds in self.phases)
+        return sum([seconds for _, seconds in self.phases])
 
 
 class DonorTimes(NamedTuple):

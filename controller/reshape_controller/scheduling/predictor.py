@@ -198,6 +198,15 @@ class Predictor:
         training = self.train_s(job, job.gpu_type, job.size, hosts_of(job))
         return Prediction((*before, ("training", training), *_exit_phases(cost)))
 
+    def unchanged_s(self, job: JobView) -> float:
+        """Return the total of ``unchanged``; that of a job that trains, and is not being reshaped,
+        without the parts."""
+        estimate = self.estimate(job)
+        if not estimate.trains or job.frozen or job.state is JobState.ADJUSTING:
+            return self.unchanged(job).total_s
+        cost, train_s = estimate.cost, self._remaining_steps(estimate) * estimate.step_s
+        return sum([train_s, cost.checkpoint_s, cost.process_stop_s, cost.job_stop_s])
+
     def reshaped(
         self,
         job: JobView,

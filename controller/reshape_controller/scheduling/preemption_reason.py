@@ -19,7 +19,8 @@ from reshape_controller.core.plan import (
     Target,
 )
 from reshape_controller.core.states import PreemptionReason
-from reshape_controller.scheduling import alone, gang_start
+from reshape_controller.scheduling import gang_start
+from reshape_controller.scheduling.alone import AloneTimes
 from reshape_controller.scheduling.predictor import Predictor
 
 OVERDUE_MIN_S = 3600.0
@@ -49,7 +50,7 @@ def confirmed(plan: Plan, snapshot: Snapshot, policy: Policy) -> Plan:
     if newcomer is None:
         raise PlanRejected(f"{victims[0].job}: only a queued job can preempt it")
     predictor = Predictor(snapshot)
-    best_s = alone.best_time_s(snapshot, predictor, newcomer)
+    best_s = AloneTimes(snapshot, predictor).best_s(newcomer)
     wait_s = snapshot.now_s - newcomer.waits_since_s
     found = Preemption(plan.preemption.reason, wait_s, best_s)
     why_not = ""
@@ -97,7 +98,7 @@ def _why_not_ratio(
     victim = next((job for job in snapshot.running if job.id == victims[0].job), None)
     if victim is None or victim.size != min(victim.sizes, default=0):
         return f"{victims[0].job} does not run at its smallest size"
-    left_s = predictor.unchanged(victim).total_s
+    left_s = predictor.unchanged_s(victim)
     if left_s < LEFT_RATIO_MIN * found.best_s:
         least_s = LEFT_RATIO_MIN * found.best_s
         return f"{victim.id} has {left_s:.0f} s to go, and {least_s:.0f} s is the least"

@@ -15,7 +15,7 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import gpus
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.preemption import start_of
-from reshape_controller.scheduling import alone
+from reshape_controller.scheduling.alone import AloneTimes
 from reshape_controller.scheduling.predictor import Predictor
 
 PRIORITIES = (1, 100)
@@ -37,18 +37,16 @@ class Prices:
         self, snapshot: Snapshot, predictor: Predictor, sizes: Mapping[JobId, int]
     ) -> None:
         """``sizes``: the start size of each queued job that can start."""
-        self._sizes = sizes
+        self._sizes, alone = sizes, AloneTimes(snapshot, predictor)
         self._values = {
-            job.id: _value(
-                job, sizes[job.id], alone.time_at_s(snapshot, predictor, job, sizes[job.id])
-            )
+            job.id: _value(job, sizes[job.id], alone.at_s(job, sizes[job.id]))
             for job in snapshot.queued
             if job.id in sizes
         }
         known = list(self._values.values())
         for job in snapshot.running:
             ran_s = max(0.0, snapshot.now_s - start_of(job))
-            known.append(_value(job, job.size, ran_s + predictor.unchanged(job).total_s))
+            known.append(_value(job, job.size, ran_s + predictor.unchanged_s(job)))
         usable = sum(host.usable for host in snapshot.hosts)
         idle = sum(host.idle for host in snapshot.hosts)
         least, largest = min(known), max(known)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.phrases import duration
-from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.core.plan import JobView, Snapshot, largest_of
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.gang_room import GangRoom
 from reshape_controller.scheduling.gang_start import may_span
-from reshape_controller.scheduling.predictor import MaxSizes, Predictor
+from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.queue_index import QueueIndex
 from reshape_controller.scheduling.rules import QueueOrder, Rules
 
@@ -51,14 +51,14 @@ def turns_by_time(
     ``horizon_s``: from so long an own best time on a job is critical.
     """
     now_s, by_ratio = snapshot.now_s, rules.queue_order is QueueOrder.RATIO
-    largest, room = largest_sizes(snapshot.hosts), None
+    largest, room = snapshot.largest, None
     groups: dict[tuple[int, bool], list[tuple[float, int, JobView]]] = {}
     overdue: list[tuple[float, int, JobView]] = []
     next_s = inf
     for job in snapshot.queued:
         among = largest
         if job.initialized or job.only_host is not None or job.unfit_on:
-            among = largest_sizes(legal_moves.hosts_for(snapshot, job))
+            among = largest_of(legal_moves.hosts_for(snapshot, job))
         spec = job.spec
         if may_span(job):
             room = room or GangRoom.of(snapshot.hosts)
@@ -94,7 +94,7 @@ def turns_by_time(
 def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: JobView) -> str:
     """Return why a queued job has its turn before others, as a sentence."""
     room = GangRoom.of(snapshot.hosts) if may_span(job) else None
-    best_s = predictor.best_s(job, largest_sizes(legal_moves.hosts_for(snapshot, job)), room)
+    best_s = predictor.best_s(job, largest_of(legal_moves.hosts_for(snapshot, job)), room)
     if best_s == inf:
         return ""
     if best_s >= turns.horizon_s:
@@ -103,15 +103,6 @@ def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: 
     wait_s = snapshot.now_s - job.waits_since_s
     ratio = f", ratio {(wait_s + best_s) / best_s:.1f}" if best_s > 0.0 else ""
     return f" Its turn: waited {duration(wait_s)}, needs {duration(best_s)} alone{ratio}."
-
-
-def largest_sizes(hosts: Iterable[HostView]) -> MaxSizes:
-    """Return the GPUs of the largest host of each type."""
-    largest: dict[str, int] = {}
-    for host in hosts:
-        if host.usable > largest.get(host.gpu_type, 0):
-            largest[host.gpu_type] = host.usable
-    return tuple(largest.items())
 
 
 def ids_of(jobs: Iterable[JobView]) -> frozenset[JobId]:

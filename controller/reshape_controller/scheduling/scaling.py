@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reshape_controller.core.model import HostId, JobId, Mechanism
-from reshape_controller.core.plan import JobView, Snapshot, Target
+from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
 from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import gang_moves, gang_start, legal_moves, shrinks
 from reshape_controller.scheduling.shrinks import Kept
@@ -42,10 +42,13 @@ def scale_down(
     if the newcomer may span; empty if all of them at their smallest sizes are not enough. The host
     with fewest given GPUs is taken."""
     walk = list(donors)
+    by_host: dict[HostId, list[JobView]] = {}
+    for job in walk:
+        for host_id in job.all_hosts:
+            by_host.setdefault(host_id, []).append(job)
     hosts, found = gang_start.hosts_for(snapshot, newcomer), []
     for host in hosts:
-        donors_here = [job for job in walk if job.host == host.id or _has_part_on(job, host.id)]
-        needed = shrinks.enough(host, size, donors_here)
+        needed = shrinks.enough(host, size, by_host.get(host.id, ()))
         if needed:
             target = Target(newcomer.id, size, host.id)
             found.append(_start_for(target, needed))
@@ -56,11 +59,6 @@ def scale_down(
         if shares:
             found.append(_start_for(gang_start.target_of(newcomer, size, shares), needed))
     return min(found, key=lambda entry: entry[0])[1] if found else ()
-
-
-def _has_part_on(job: JobView, host: HostId) -> bool:
-    """Whether a gang has workers on a host."""
-    return any(share.host == host for share in job.shares)
 
 
 def _start_for(target: Target, donors: Iterable[Kept]) -> tuple[int, tuple[Target, ...]]:
@@ -76,10 +74,13 @@ def scale_up(snapshot: Snapshot) -> tuple[Target, ...]:
     A job grows on its host, or moves to another host of the same GPU type if its own has no room. A
     gang grows in place.
     """
-    if snapshot.mechanism is Mechanism.NONE:
+    if snapshot.mechanism is Mechanism.NONE or not snapshot.idle:
         return ()
     idle = {host.id: host.idle for host in snapshot.hosts}
-    kinds = {host.id: host.gpu_type for host in snapshot.hosts}
+    rooms = {host.gpu_type: _Room(idle) for host in snapshot.hosts}
+    for host in snapshot.idle:
+        rooms[host.gpu_type].add(host)
+    room_of = {host.id: rooms[host.gpu_type] for host in snapshot.hosts}
     turns = [job for job in snapshot.running if job.host in idle and not job.frozen]
     grown: dict[JobId, Target] = {}
     while turns:
@@ -89,7 +90,8 @@ def scale_up(snapshot: Snapshot) -> tuple[Target, ...]:
             if job.shares:
                 target = _step_of_gang(job, before, idle)
             else:
-                target = _step(job, before, idle, kinds)
+                assert job.host is not None
+                target = _step(job, before, idle, room_of[job.host])
                 if target is not None:
                     idle[target.host] -= target.size - _size_on(job, before, target.host)
             if target is not None:
@@ -120,17 +122,43 @@ def _step_of_gang(job: JobView, target: Target | None, idle: dict[HostId, int]) 
 
 
 def _step(
-    job: JobView, target: Target | None, idle: dict[HostId, int], kinds: dict[HostId, str]
+    job: JobView, target: Target | None, idle: dict[HostId, int], room: _Room
 ) -> Target | None:
-    """Return the target of the job's next step; None if there is no next size or no room."""
+    """Return the target of the job's next step; None if there is no next size or no room. ``room``:
+    that of its GPU type."""
     assert job.host is not None
     size, own = (job.size, job.host) if target is None else (target.size, target.host)
     larger = next((each for each in job.sizes if each > size), None)
     if larger is None:
         return None
-    others = () if target is not None else tuple(idle)
-    for host in (own, *others):
-        may_run = host == own or (kinds[host] == kinds[own] and legal_moves.may_run_on(job, host))
-        if may_run and larger - _size_on(job, target, host) <= idle[host]:
-            return Target(job.id, larger, host)
-    return None
+    host: HostId | None = own
+    if larger - _size_on(job, target, own) > idle[own]:
+        host = room.host_for(job, larger) if target is None else None
+    return Target(job.id, larger, host) if host is not None else None
+
+
+class _Room:
+    """The hosts of a GPU type that have idle GPUs for jobs of other hosts."""
+
+    def __init__(self, idle: dict[HostId, int]) -> None:
+        """``idle``: the idle GPUs of each host, which only get fewer."""
+        self._idle, self._hosts = idle, list[HostId]()
+        self._most = 0
+        """No host has more idle GPUs."""
+
+    def add(self, host: HostView) -> None:
+        """Add the next host, in their order."""
+        self._hosts.append(host.id)
+        self._most = max(self._most, host.idle)
+
+    def host_for(self, job: JobView, size: int) -> HostId | None:
+        """Return the first host on which a job for whose growth its own has no room may have
+        ``size`` GPUs; None without one."""
+        if size > self._most:
+            return None
+        for host in self._hosts:
+            if size <= self._idle[host] and legal_moves.may_run_on(job, host):
+                return host
+        if job.only_host is None and not job.unfit_on:
+            self._most = size - 1
+        return None

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from reshape_controller.core.model import HostId, Share, Spans
-from reshape_controller.core.plan import HostView
+from reshape_controller.core.plan import HostView, largest_of
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.gang_room import GangRoom
 from reshape_controller.scheduling.list_schedule import Schedule
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.queue_turns import largest_sizes
 from tests.support.clusters import HOST_S, Cluster
 
 HOSTS = {"a": ("V100", 4), "b": ("V100", 4)}
@@ -112,7 +111,7 @@ def test_a_slot_that_an_option_frees_is_within_the_reach_of_a_gang() -> None:
 def test_a_gang_needs_alone_what_it_takes_on_the_fewest_hosts_that_hold_it() -> None:
     cluster = Cluster(dict.fromkeys("abc", ("V100", 4))).waits("gang", **GANG)
     snapshot = cluster.snapshot()
-    (job,), largest = snapshot.queued, largest_sizes(snapshot.hosts)
+    (job,), largest = snapshot.queued, largest_of(snapshot.hosts)
     predictor, room = Predictor(snapshot), GangRoom.of(snapshot.hosts)
     assert predictor.best_s(job, largest) == inf
     assert predictor.best_s(job, largest, room) == ON_TWO_S
