@@ -27,6 +27,7 @@ import again
 import leftovers
 import scope
 from check_commits import unchecked
+from instructions import not_counted
 from parts import FITS_MIN, LIMIT_MIN, PARTS, SETUP, Gate, Part
 from scope import Scope
 
@@ -283,7 +284,7 @@ class Run:
         for text in self._lines:
             print(text)
         print(line("all", took_s, self._budget_min, "parts together"))
-        for text in (unchecked(), record):
+        for text in (unchecked(), not_counted(), record):
             if text:
                 print(text)
         passed, failed = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-GATE_MIN = 33
+GATE_MIN = 34
 """Minutes of the gate on two free cores, if no tier is pulled whole."""
 ALL_MIN = 80
 """Minutes of `.ci/run all` on two free cores."""
@@ -111,6 +111,10 @@ PARTS = (
         pulled_by=(
             "controller/reshape_controller/store/", "tests/contract/", "tests/support/ferretdb.py",
         ),
+    ),
+    Part(
+        "instructions of replays and of the command line", python(".ci/instructions.py"), 1, 1,
+        after=SETUP,
     ),
     Part("40 random faults (make chaos)", ("make", "chaos", "FAULTS=40"), 2, 2, after=SETUP),
     Part("wheel in empty environments", python("tests/wheel/check.py"), 1, 1, after=SETUP),
