@@ -24,7 +24,8 @@ def with_changes(value: _Value, changes: Mapping[str, Any]) -> _Value:
     except AttributeError:  # it has slots
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
     cls = type(value)
-    fields = {**before, **changes}
+    # Of a class with few fields the copy shares their names with all others.
+    fields: dict[str, Any] = before | changes  # type: ignore[operator]
     if len(fields) != len(before):
         unknown = ", ".join(changes.keys() - before.keys())
         raise TypeError(f"{cls.__name__} has no field {unknown}")
