@@ -35,6 +35,7 @@ from reshape_controller.scheduling.cluster_index import (
     ClusterIndex,
     RunningClass,
     RunningEntry,
+    SettledGrowth,
 )
 from reshape_controller.scheduling.donors import Donors, Exclusions
 from reshape_controller.scheduling.forecast import Outlook
@@ -45,6 +46,8 @@ ROUNDING_MS = 6
 """How far a sum of whole milliseconds may lie from the exact one; bounds give way by so much."""
 NO_SIZE_S = 1e9
 """Stands for the seconds of an iteration, or of its difference, where there is no such size."""
+PRUNED_SHOWN_MAX = 8
+"""The most pruned jobs whose options are evaluated all the same, to be shown to users."""
 UNKNOWN_LOSS_MS = -(10**15)
 """The loss of a job whose slowdown is unknown: it passes every bound."""
 
@@ -95,8 +98,8 @@ class DonorSearch:
     candidates: list[JobView]
     """Donors whose options have to be evaluated."""
     pruned: list[tuple[int, JobView]]
-    """Donors that fail the bound, each with what a newcomer would have to save (ms); filled only
-    for a snapshot whose plan is explained."""
+    """Donors that fail the bound, each with what a newcomer would have to save (ms): of each class
+    those that come closest; filled only for a snapshot whose plan is explained."""
     pruned_count: int = 0
     """How many donors fail the bound."""
 
@@ -195,13 +198,19 @@ class DonorBounds:
     def _pruned(
         self, job_class: RunningClass, slowdown: float, gain: MaxGain, exclusions: Exclusions
     ) -> list[tuple[int, JobView]]:
-        """The other jobs of a class, each with what a newcomer would have to save at least (ms)."""
+        """The other jobs of a class, each with what a newcomer would have to save at least (ms).
+        Thresholds rise along the entries of a class without own speeds, so there the first are
+        enough."""
         pruned: list[tuple[int, JobView]] = []
         for _, job_id, entry in job_class.entries:
             own = entry.min_slowdown if job_class.own_speeds else slowdown
             threshold = self._threshold(entry, own, gain.stay_ms)
             if job_id not in exclusions.job_ids and not threshold.is_met_by(gain):
-                pruned.append((threshold.min_total_ms, entry.job))
+                least = threshold.min_total_ms
+                is_enough = len(pruned) >= PRUNED_SHOWN_MAX and least > pruned[-1][0]
+                if is_enough and not job_class.own_speeds:
+                    break
+                pruned.append((least, entry.job))
         return pruned
 
     def _threshold(self, entry: RunningEntry, slowdown: float, stay_ms: int) -> Threshold:
@@ -333,7 +342,10 @@ class GrowthBounds:
     @cached_property
     def candidates(self) -> list[JobView]:
         """The jobs for which growth may save enough."""
+        if self._none_since_settled():
+            return []
         candidates: list[JobView] = []
+        may_settle = True
         for job_class in self._growable():
             entries: list[RunningEntry] = []
             if not job_class.trains:
@@ -344,9 +356,36 @@ class GrowthBounds:
         for number in self._idle:  # there a job can also keep its host
             for entry in self._running_index.on_host[number].values():
                 growable = entry.job_class is not None and entry.job_class.growable
+                may_settle = may_settle and not (growable and _is_cheap(entry))
                 if growable and self.may_be_worth(entry):
                     candidates.append(entry.job)
+        if may_settle and not candidates:
+            self._settle()
         return candidates
+
+    def _none_since_settled(self) -> bool:
+        """Whether growth was worth it for no job before, and is for none that has changed since or
+        whose host has more idle GPUs now. Then these have been looked at as well."""
+        index = self._running_index
+        settled = index.settled_growth
+        if settled is None or settled.min_saving_ms != self.min_saving_ms:
+            return False
+        if any(most > settled.most.get(gpu_type, 0) for gpu_type, most in self._max_idle):
+            return False
+        entries = [entry for entry in settled.added if index.by_job.get(entry.job.id) is entry]
+        for number, idle in self._idle.items():
+            if idle > settled.idle.get(number, 0):
+                entries += index.on_host[number].values()
+        for entry in entries:
+            growable = entry.job_class is not None and entry.job_class.growable
+            if growable and (_is_cheap(entry) or self.may_be_worth(entry)):
+                return False
+        self._settle()
+        return True
+
+    def _settle(self) -> None:
+        idle, most = self._idle, dict(self._max_idle)
+        self._running_index.settled_growth = SettledGrowth(self.min_saving_ms, idle, most)
 
     def _least_elsewhere(self, job: JobView | RunningClass) -> int:
         """The smallest size that a job, or one of a class, may have on another host."""
@@ -364,11 +403,9 @@ class GrowthBounds:
         by_job = self._running_index.by_job
         candidates: list[RunningEntry] = []
         for entry in entries:
-            if by_job.get(entry.job.id) is entry:
-                # With costs this small, rounding could decide at the end of training.
-                is_cheap = entry.in_place_s * 1000.0 <= ROUNDING_MS
-                if is_cheap or self._shortfall_ms(entry) <= 0:
-                    candidates.append(entry)
+            is_there = by_job.get(entry.job.id) is entry
+            if is_there and (_is_cheap(entry) or self._shortfall_ms(entry) <= 0):
+                candidates.append(entry)
         cache.growth[largest] = candidates
         return candidates
 
@@ -432,6 +469,11 @@ class GrowthBounds:
         if not job_class.own_speeds:
             self._speedups[job_class, idle] = speedup
         return speedup
+
+
+def _is_cheap(entry: RunningEntry) -> bool:
+    """Whether a reshape costs so little that rounding could decide at the end of training."""
+    return entry.in_place_s * 1000.0 <= ROUNDING_MS
 
 
 def _cache_of(job_class: RunningClass, min_saving_ms: MinSaving) -> BoundCache:

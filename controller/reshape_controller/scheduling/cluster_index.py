@@ -124,6 +124,21 @@ class BoundCache:
     """How many jobs the class got since."""
 
 
+@dataclass(slots=True, eq=False)
+class SettledGrowth:
+    """Idle GPUs with which growth is worth it for none of the running jobs. Only ``bounds`` makes
+    it, and looks at the jobs that were put into the index since."""
+
+    min_saving_ms: object
+    """The policy's function for which it holds."""
+    idle: dict[int, int]
+    """Idle GPUs by the number of the host."""
+    most: dict[str, int]
+    """The most idle GPUs of a host, by GPU type."""
+    added: list[RunningEntry] = field(default_factory=list)
+    """Jobs that the index got since."""
+
+
 class RunningClass:
     """The running jobs with one key, sorted by the predicted end of their training. They differ in
     their times only."""
@@ -189,6 +204,8 @@ class RunningIndex:
         """The sum of ``gpu_ends`` over all types."""
         self.gpu_count = 0
         """The number of GPUs in ``gpu_ends``."""
+        self.settled_growth: SettledGrowth | None = None
+        """None if growth may be worth it for any job."""
         self.classes: dict[ClassKey, RunningClass] = {}
         """The jobs that a plan may name, by class."""
         self.maybe_cooling: dict[JobId, RunningEntry] = {}
@@ -234,6 +251,8 @@ class RunningIndex:
             estimate.restart_s,
         )
         self.by_job[job.id] = entry
+        if self.settled_growth is not None:
+            self.settled_growth.added.append(entry)
         self._type_entry(job, estimate).jobs[job.id] = entry
         if parts is not None:
             entry.parts = parts
@@ -317,6 +336,7 @@ class RunningIndex:
             if not costs_changed and answers.tables is before.tables:
                 continue
             if answers.tables is not before.tables:
+                self.settled_growth = None
                 for job_class in self.classes.values():
                     if job_class.key.job_type == job_type:
                         job_class.bound_cache = None

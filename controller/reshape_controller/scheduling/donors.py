@@ -196,8 +196,8 @@ class Donors:
         end = forecast.end_ms(job)
         times = predictor.donor_times(job, lends=forecast.rules.lends)
         now, job_id = job.size, job.id
-        smaller = [
-            (size, now - size, to_ms(total_s), lost_part, ((job_id, size),))
+        smaller = [  # ``to_ms`` written out: it runs thousands of times in a decision
+            (size, now - size, round(total_s * 1000.0), lost_part, ((job_id, size),))
             for size, total_s, lost_part in times.smaller
         ]
         others_end = forecast.latest_end_without((job_id,))

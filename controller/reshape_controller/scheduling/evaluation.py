@@ -15,20 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import nsmallest
+from heapq import heappushpop, nsmallest
 from typing import NamedTuple
 
 from reshape_controller.core.plan import HostView, JobView, Option, Plan
 from reshape_controller.scheduling import candidates, legal_moves
-from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
+from reshape_controller.scheduling.bounds import PRUNED_SHOWN_MAX, DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import BestFit, Candidate, RankedOption
 from reshape_controller.scheduling.donors import Donor, Donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
+from reshape_controller.scheduling.list_schedule import NEVER_MS
 from reshape_controller.scheduling.option_text import text_of
 from reshape_controller.scheduling.predictor import lent_loss_ms, to_ms
-
-PRUNED_SHOWN_MAX = 8
-"""The most pruned jobs whose options are evaluated all the same, to be shown to users."""
 
 
 @dataclass(slots=True)
@@ -42,8 +40,8 @@ class EvaluatedOptions:
     pending: list[Candidate]
     """Options that change the schedule of the queue: each needs a list schedule of its own."""
     pruned_count: int = 0
-    """Jobs that were pruned, and options that save too little and were dropped at once because
-    the plan is not explained."""
+    """Jobs that were pruned, and options that were dropped at once: they save too little and the
+    plan is not explained, or it shows better ones."""
     pruned: PrunedJobs | None = None
     """The pruned jobs, if the plan is explained and there are any."""
 
@@ -68,9 +66,11 @@ class PrunedJobs:
         return options.worthwhile + options.others
 
 
-_DonorEntry = tuple[HostView, Donor, list[tuple[int, int]]]
-"""A donor on its host, with the sizes of the newcomer that need GPUs of it. Each size has the end
-of the newcomer, which includes the donor's release."""
+_EndsByReleased = dict[int, list[tuple[int, int]]]
+"""By the number of GPUs that a donor releases: the sizes at which a newcomer takes all of them.
+Each has the end of the newcomer, which includes the donor's release."""
+_DonorEntry = tuple[HostView, Donor, _EndsByReleased]
+"""A donor on its host, with the sizes of the newcomer that need GPUs of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class ShrinkEvaluator:
             self.newcomer,
         )
         by_donor: list[_DonorEntry] = []
-        ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
+        ends: dict[tuple[str, int, float], _EndsByReleased] = {}
         for donor in donors:
             assert donor.job.host is not None
             host = forecast.snapshot.hosts[forecast.numbers[donor.job.host]]
@@ -116,11 +116,11 @@ class ShrinkEvaluator:
                 continue
             key = (host.gpu_type, host.idle, donor.release_s)
             if key not in ends:
-                ends[key] = [
-                    (size, to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2]))
-                    for size in newcomer.sizes
-                    if size > host.idle
-                ]
+                ends[key] = {}
+                for size in [size for size in newcomer.sizes if size > host.idle]:
+                    end = to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2])
+                    for released in range(size - host.idle, size + 1):
+                        ends[key].setdefault(released, []).append((size, end))
             by_donor.append((host, donor, ends[key]))
         return by_donor
 
@@ -244,16 +244,16 @@ def _evaluate_donors(
     base_first, base_second = baseline
     lends, by_sum = forecast.rules.lends, forecast.by_sum
     worthwhile, others = options.worthwhile.append, options.others.append
+    best = worst = (NEVER_MS, NEVER_MS)
+    shown = [(-NEVER_MS, -NEVER_MS)] * legal_moves.OPTIONS_MAX
     for host, donor, newcomer_ends in by_donor:
-        idle, before, min_saving = host.idle, donor.end_ms, donor.min_saving_ms
+        before, min_saving = donor.end_ms, donor.min_saving_ms
         floor = donor.others_end_ms
         floor = floor if floor > queue_end else queue_end
         limit = -1 if alone else limits_ms[forecast.type_of[forecast.numbers[host.id]]]
         is_exact, may_lend = False, lends and not donor.job.loses
         for keeps, released, end_if_kept, lost_part, shrinks in donor.smaller:
-            for size, end in newcomer_ends:
-                if not size - idle <= released <= size:
-                    continue
+            for size, end in newcomer_ends.get(released, ()):
                 is_exact, donor_end, returned = True, end_if_kept, 0
                 if may_lend and end < end_if_kept:
                     lent_end = before + lent_loss_ms(donor.reshape_ms, lost_part, end)
@@ -276,13 +276,17 @@ def _evaluate_donors(
                 first, second = (total, makespan) if by_sum else (makespan, total)
                 saved = base_first - first
                 enough = saved >= min_saving or (saved >= 0 and base_second - second >= min_saving)
-                if enough or keep_all:
+                figures = (first, second)
+                if (keep_all and figures <= worst) or (enough and figures <= best):
                     option = RankedOption(first, second, size, name, size, host.id, shrinks)
                     (worthwhile if enough else others)(option)
+                    best = min(best, figures) if enough else best
+                    heappushpop(shown, (-first, -second))
+                    worst = (-shown[0][0], -shown[0][1])
                 else:
                     options.pruned_count += 1
         if not is_exact:
-            sizes = [size for size, _ in newcomer_ends]
+            sizes = [size for size in newcomer.sizes if size > host.idle]
             _evaluate_surplus(options, outlook, newcomer, host, donor, sizes, baseline)
 
 
