@@ -1,4 +1,4 @@
-"""How long other simulators take for the jobs of the largest bar, in turn with a replay.
+"""How long other simulators take for the jobs of the largest bar, in turns with replays.
 
     python benchmarks/replay_peers.py --python PYTHON [--alibaba FOLDER] [--gavel FOLDER]
 
@@ -9,10 +9,13 @@ they need: numpy and matplotlib, cvxpy with ecos and psutil.
 Each gets 10,000 jobs in 44,000 s on 1,024 GPUs that take one GPU each and last as long as in a
 replay of job set one at size one: about as much work as the cluster can do. Alibaba's simulator
 starts them shortest first, or in order, on one host with all GPUs; it places and reshapes nothing.
-Gavel's assigns GPU types by a linear program for each round of 360 s; its jobs are of its own
-types, as long on its V100. Ours is ``benchmarks/replay.py --one adaptive 1024 10000 44000``, which
-chooses among sizes 1, 2, 4 and 8. All are timed without imports, the drawing of the workload and
-the reading of files. It prints one JSON line for each.
+Gavel's assigns GPU types for each round of 360 s, in order or by a linear program; its jobs are of
+its own types, as long on its V100. Ours places them on hosts of eight: ``fifo`` the same jobs of
+one GPU, and ``adaptive`` with sizes 1, 2, 4 and 8 to choose from.
+
+All are timed in processor seconds, without imports, the drawing of the workload and the reading of
+files. Prints one JSON line for each run, then the medians and the ratios of the bars; runs are kept
+in ``out/bench/replay-peers.jsonl``, and another call on the same commit adds the missing ones.
 """
 
 from __future__ import annotations
@@ -23,15 +26,26 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from replay import BARS, apart, scene_of
+from replay import BARS, scene_of
+from replay_ratio import git
 
 from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.shell import replay
 
-GPUS, JOBS, LAST_S, _, LIMIT_S = BARS[2]
+GPUS, JOBS, LAST_S, _, _ = BARS[2]
 ROUND_S = 360
+FIFO, ADAPTIVE = "reshape, fifo", "reshape, adaptive"
+SHORTEST, IN_ORDER = "alibaba, shortest first", "alibaba, in order"
+GAVEL_FIFO, GAVEL_LP = "gavel, fifo", "gavel, max_min_fairness_perf"
+BARS_OF_PEERS = ((FIFO, IN_ORDER, 0.5), (FIFO, GAVEL_FIFO, 0.25), (ADAPTIVE, SHORTEST, 2.0))
+"""Of two simulators, how many times as long the first may take."""
+Run = dict[str, Any]
 COLUMNS = "job_id user num_gpu num_cpu submit_time num_inst duration group group_dur group_gpu_dur"
 
 ALIBABA = """
@@ -44,14 +58,30 @@ made = Simulator(
     num_spare_node=0, pattern=0, hetero=False, num_gpus=int(gpus), num_cpus=24 * int(gpus),
     arrival_rate=-1, num_jobs_limit=int(jobs), gpu_type_matching=0, max_time=10**9,
 )
-begin_s = time.perf_counter()
+begin_s = time.process_time()
 (done,) = made.simulator_go(repeat=1)
-wall_s = time.perf_counter() - begin_s
-print(json.dumps({"wall_s": round(wall_s, 2), "jobs_ended": done[0], "makespan_s": done[3]}))
+cpu_s = time.process_time() - begin_s
+print(json.dumps({"cpu_s": round(cpu_s, 2), "jobs_ended": done[0], "makespan_s": done[3]}))
+"""
+OURS = """
+import json, sys, time
+sys.path.insert(0, sys.argv.pop(1))
+from replay import scene_of
+from reshape_controller.core.model import Mechanism
+from reshape_controller.policies import make_policy
+from reshape_controller.replay.generate import SIZES
+from reshape_controller.replay.shell import replay
+name, gpus, jobs, last_s, sizes = sys.argv[1:]
+scene = scene_of(int(gpus), int(jobs), float(last_s), SIZES[: int(sizes)])
+begin_s = time.process_time()
+result = replay(scene, make_policy(name), Mechanism.SIDECAR)
+cpu_s, makespan_s = time.process_time() - begin_s, result.metrics.makespan_s
+ended = len(result.jobs)
+print(json.dumps({"cpu_s": round(cpu_s, 2), "jobs_ended": ended, "makespan_s": makespan_s}))
 """
 GAVEL = """
 import csv, json, random, sys, time, types
-folder, trace, gpus, round_s = sys.argv[1:]
+folder, trace, gpus, round_s, name = sys.argv[1:]
 for name in ("matrix_completion", "runtime", "runtime.rpc", "runtime.rpc.scheduler_server",
              "runtime.rpc.scheduler_client"):  # what a simulation does not use
     sys.modules[name] = types.ModuleType(name)
@@ -67,16 +97,16 @@ made = [
     for row in rows
 ]
 planned = scheduler.Scheduler(
-    utils.get_policy("max_min_fairness_perf", solver="ECOS", seed=0), throughputs_file=figures,
+    utils.get_policy(name, solver="ECOS", seed=0), throughputs_file=figures,
     simulate=True, seed=0, time_per_iteration=int(round_s),
 )
 half = int(gpus) // 2
-begin_s = time.perf_counter()
+begin_s = time.process_time()
 planned.simulate({"v100": half, "p100": half, "k80": 0},
                  [float(row["submit_time"]) for row in rows], made,
                  num_gpus_per_server={"v100": 8, "p100": 8, "k80": 8})
-wall_s = time.perf_counter() - begin_s
-print(json.dumps({"wall_s": round(wall_s, 2), "jobs_ended": len(rows)}), file=sys.__stderr__)
+cpu_s = time.process_time() - begin_s
+print(json.dumps({"cpu_s": round(cpu_s, 2), "jobs_ended": len(rows)}), file=sys.__stderr__)
 """
 
 
@@ -96,17 +126,18 @@ def write_jobs(path: Path) -> None:
             )
 
 
-def peer(name: str, program: str, python: str, *given: object) -> None:
-    """Run one in a process of its own, and print what it says last."""
+def run(program: str, python: str, *given: object) -> Run:
+    """Run one in a process of its own; what it says last."""
     command = [python, "-c", program, *map(str, given)]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-    said = [
-        line for line in (done.stdout + done.stderr).splitlines() if line.startswith('{"wall_s')
-    ]
+    lines = (done.stdout + done.stderr).splitlines()
+    said = [line for line in lines if line.startswith('{"cpu_s')]
     if done.returncode or not said:
-        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    print(json.dumps({"simulator": name, "gpus": GPUS} | json.loads(said[-1])), flush=True)
+        raise SystemExit(f"{given}: {done.stderr[-2000:]}")
+    found = json.loads(said[-1])
+    assert isinstance(found, dict)
+    return found
 
 
 def main() -> None:
@@ -114,20 +145,48 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="that can import what they need")
     parser.add_argument("--alibaba", type=Path)
     parser.add_argument("--gavel", type=Path)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    file, head = given.out / "replay-peers.jsonl", git("rev-parse", "--short=12", "HEAD")
+    lines = file.read_text().splitlines() if file.exists() else []
+    runs = [run for run in map(json.loads, lines) if run["commit"] == head]
     with tempfile.TemporaryDirectory() as folder:
         jobs = Path(folder) / "jobs.csv"
         write_jobs(jobs)
+        ours = (sys.executable, Path(__file__).resolve().parent)
+        all_of: dict[str, Callable[[], Run]] = {
+            FIFO: partial(run, OURS, *ours, "fifo", GPUS, JOBS, LAST_S, 1),
+            ADAPTIVE: partial(run, OURS, *ours, "adaptive", GPUS, JOBS, LAST_S, 4),
+        }
         if given.alibaba:
-            own = (given.alibaba.resolve(), jobs, GPUS, JOBS)
-            peer("alibaba, shortest first", ALIBABA, given.python, *own, 0)
-            peer("alibaba, in order", ALIBABA, given.python, *own, 8)
+            own = (given.python, given.alibaba.resolve(), jobs, GPUS, JOBS)
+            all_of[SHORTEST] = partial(run, ALIBABA, *own, 0)
+            all_of[IN_ORDER] = partial(run, ALIBABA, *own, 8)
         if given.gavel:
-            own = (given.gavel.resolve(), jobs, GPUS, ROUND_S)
-            peer("gavel, max_min_fairness_perf", GAVEL, given.python, *own)
-    row = apart("adaptive", GPUS, JOBS, LAST_S, LIMIT_S)
-    kept = {name: row[name] for name in ("wall_s", "jobs_ended", "makespan_s")}
-    print(json.dumps({"simulator": "reshape, adaptive", "gpus": GPUS} | kept))
+            own = (given.python, given.gavel.resolve(), jobs, GPUS, ROUND_S)
+            all_of[GAVEL_FIFO] = partial(run, GAVEL, *own, "fifo")
+            all_of[GAVEL_LP] = partial(run, GAVEL, *own, "max_min_fairness_perf")
+        for turn in range(given.turns):
+            for name, start in all_of.items():
+                if any((one["simulator"], one["turn"]) == (name, turn) for one in runs):
+                    continue
+                found = {"simulator": name, "turn": turn, "commit": head} | start()
+                runs.append(found)
+                with file.open("a") as log:
+                    log.write(json.dumps(found) + "\n")
+                print(json.dumps(found), flush=True)
+    took = {name: [one["cpu_s"] for one in runs if one["simulator"] == name] for name in all_of}
+    for name, times in took.items():
+        print(f"{name:40} {median(times):7.2f} s ({min(times):.2f} to {max(times):.2f})")
+    for own_name, theirs, most in BARS_OF_PEERS:
+        if theirs in took:
+            ratio = median(
+                [now / then for now, then in zip(took[own_name], took[theirs], strict=True)]
+            )
+            word = "ok" if ratio <= most else "MISSED"
+            print(f"{word:7} {own_name} over {theirs}: {ratio:.2f} of {most:g}")
 
 
 if __name__ == "__main__":
