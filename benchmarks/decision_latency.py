@@ -288,6 +288,12 @@ def main() -> None:
         "after_one_report_1000_running_1000_queued": measured(
             policy, repeats, lambda seed: snapshot(1000, 1000, seed), again=True
         ),
+        "decision_10000_running_1000_queued": measured(
+            policy, max(10, repeats // 5), lambda seed: snapshot(10_000, 1_000, seed)
+        ),
+        "after_one_report_10000_running_1000_queued": measured(
+            policy, max(10, repeats // 5), lambda seed: snapshot(10_000, 1_000, seed), again=True
+        ),
         "snapshot_ms": snapshots(1000, repeats),
         "growth": growth(policy, 3 if options.quick else 15, options.plot),
     }

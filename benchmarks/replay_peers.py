@@ -81,7 +81,7 @@ print(json.dumps({"cpu_s": round(cpu_s, 2), "jobs_ended": ended, "makespan_s": m
 """
 GAVEL = """
 import csv, json, random, sys, time, types
-folder, trace, gpus, round_s, name = sys.argv[1:]
+folder, trace, gpus, round_s, policy = sys.argv[1:]
 for name in ("matrix_completion", "runtime", "runtime.rpc", "runtime.rpc.scheduler_server",
              "runtime.rpc.scheduler_client"):  # what a simulation does not use
     sys.modules[name] = types.ModuleType(name)
@@ -97,7 +97,7 @@ made = [
     for row in rows
 ]
 planned = scheduler.Scheduler(
-    utils.get_policy(name, solver="ECOS", seed=0), throughputs_file=figures,
+    utils.get_policy(policy, solver="ECOS", seed=0), throughputs_file=figures,
     simulate=True, seed=0, time_per_iteration=int(round_s),
 )
 half = int(gpus) // 2
