@@ -52,7 +52,7 @@ LARGE_PART = (10_000, 3_000, 1_350.0)
 WHOLE = ("fifo", "default", "ffdl", "tiresias")
 """Policies that replay ``LARGE`` whole."""
 COLD_MAX_MS, WARM_MAX_MS, MEMORY_MAX_MB, BEFORE_MAX = 300.0, 25.0, 150.0, 0.75
-DECISION_REPEATS = 40
+DECISION_REPEATS = 20
 
 REPLAY = """
 import json, sys, time
@@ -121,12 +121,13 @@ def replays(bench: Bench, base: str, turns: int) -> None:
     took: dict[tuple[str, int], list[float]] = {}
     ratios: dict[str, list[float]] = {}
     for turn in range(turns):
-        measure = bench.measure(base, turn, REPLAY, "fifo", *SIZES[-1])["cpu_s"]
         for label in LABELS:
-            for number, size in enumerate(SIZES):
+            beside = (*SIZES[-1], f"beside {label}")  # each has its own, for a load comes and goes
+            measure = bench.measure(base, turn, REPLAY, "fifo", *beside)["cpu_s"]
+            for number, size in reversed(list(enumerate(SIZES))):
                 cpu_s = bench.measure("tree", turn, REPLAY, label, *size)["cpu_s"]
                 took.setdefault((label, number), []).append(cpu_s)
-            ratios.setdefault(label, []).append(cpu_s / measure)
+            ratios.setdefault(label, []).append(took[label, len(SIZES) - 1][-1] / measure)
     for label in LABELS:
         first, last = median(took[label, 0]), median(took[label, len(SIZES) - 1])
         exponent = log(last / first) / log(SIZES[-1][1] / SIZES[0][1])
