@@ -11,15 +11,16 @@ temporary folder, synced, and appear by one rename; what is removed disappears b
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import heapq
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_sidecar import claims, codec, durable
+from reshape_sidecar import claims, codec, durable, foreign
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import (
     CHECKPOINTS_KEPT,
@@ -34,6 +35,10 @@ SHUFFLE_SEED_BYTES = 4
 RESCANS = 5
 """How often a reader scans again if a checkpoint vanished during the read (it was replaced)."""
 TEMPORARY_PREFIX = ".tmp-a"
+CANDIDATES_MAX = 1_000
+"""Newest checkpoint folders that are looked at; Reshape leaves three at most."""
+MANIFEST_BYTES_MAX = 4 << 20
+"""Longest manifest: some 25,000 files."""
 REPLACED_SUFFIX = ".replaced"
 """Suffix of the old checkpoint of a step that is being published again; it stays readable."""
 
@@ -69,11 +74,14 @@ class _Candidate:
         return (self.attempt, self.step, not self.replaced)
 
 
-def claim(folder: Path, attempt: int, job: str = "") -> Claim:
+def claim(
+    folder: Path, attempt: int, job: str = "", stop: Callable[[], bool] = foreign.never
+) -> Claim:
     """Make ``attempt`` the only one that may publish in ``folder``; create the folder if needed.
 
     Claiming again with the same attempt changes nothing. Raises StaleAttempt if a higher attempt or
-    another job holds the folder, CheckpointError if the claim cannot be written.
+    another job holds the folder, CheckpointError if the claim cannot be written, and
+    foreign.Stopped once ``stop`` says so.
     """
     with disk_errors(folder, "claim"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +90,7 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
             return holder
         while True:
             before = _candidates(folder)
-            base = _scan(folder, holder)
+            base = _scan(folder, holder, stop=stop)
             mine = Claim(attempt, base.path.name if base else None, job, _seed(folder, holder, job))
             durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
             # The attempt before may publish until this claim exists; its checkpoint counts.
@@ -106,7 +114,11 @@ def _new_seed(folder: Path, job: str) -> int:
     return int.from_bytes(os.urandom(SHUFFLE_SEED_BYTES), "big") >> 1
 
 
-def newest(folder: Path, process: tuple[int, int] | None = None) -> PublishedCheckpoint | None:
+def newest(
+    folder: Path,
+    process: tuple[int, int] | None = None,
+    stop: Callable[[], bool] = foreign.never,
+) -> PublishedCheckpoint | None:
     """Return the newest whole checkpoint that the claim of ``folder`` accepts, or None.
 
     Accepted are the claim's base, checkpoints of the claiming attempt, and, if the base is damaged,
@@ -116,8 +128,10 @@ def newest(folder: Path, process: tuple[int, int] | None = None) -> PublishedChe
     ``process`` (attempt and generation): of its checkpoints only the sizes are compared. Pass it
     only for a process that ended in this container since the machine's boot: it has hashed what it
     synced, and a job that waits need not wait for a second read.
+
+    ``stop`` is asked while files are read; once it says yes, foreign.Stopped is raised.
     """
-    return _scan(folder, claims.read(folder), process)
+    return _scan(folder, claims.read(folder), process, stop)
 
 
 def publish(
@@ -152,6 +166,9 @@ def publish(
             manifest = Manifest(step, epoch, attempt, generation, files, complete)
             # A file's name may hold bytes that are no text; they pass unchanged.
             content = codec.dumps(manifest).encode(errors="surrogatepass")
+            if len(content) > MANIFEST_BYTES_MAX:
+                what = f"checkpoint of step {step}: {len(files)} files are too many for its list"
+                raise CheckpointError(f"{what}; save fewer and larger files")
             durable.write_synced(temporary / MANIFEST_FILE, content)
             durable.sync_folder(temporary)
             claims.require_held(folder, attempt, job)
@@ -161,7 +178,7 @@ def publish(
                 os.rename(target, folder / (name + REPLACED_SUFFIX))
             os.rename(temporary, target)
         except Exception as error:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove(temporary)
             if isinstance(error, OSError):
                 # A newer claim removes these files: report that, and not the missing file.
                 claims.require_held(folder, attempt, job)
@@ -173,38 +190,50 @@ def publish(
     return PublishedCheckpoint(target, manifest)
 
 
-def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
+def verify(
+    path: Path,
+    process: tuple[int, int] | None = None,
+    stop: Callable[[], bool] = foreign.never,
+) -> Manifest:
     """Return the manifest of the checkpoint folder ``path``, after comparing every file with it.
 
-    ``process``: as in ``newest``. Raises DamagedCheckpoint.
+    ``process``, ``stop``: as in ``newest``. Raises DamagedCheckpoint.
     """
     match = _NAME.match(path.name)
     try:
-        manifest = codec.loads(Manifest, (path / MANIFEST_FILE).read_bytes())
+        text = foreign.read(path / MANIFEST_FILE, MANIFEST_BYTES_MAX, follow=False)
+        manifest = codec.loads(Manifest, text)
         if match is None or (manifest.step, manifest.attempt) != tuple(map(int, match.group(1, 2))):
             raise DamagedCheckpoint(f"{path}: the manifest belongs to another checkpoint")
         hashed = (manifest.attempt, manifest.generation) == process
         for entry in manifest.files:
+            _go_on(stop, path)
             if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:
                 raise DamagedCheckpoint(f"{path}: {entry.name} is outside of the checkpoint")
             file = path / entry.name
             same = file.stat().st_size == entry.size_bytes
-            if not same or not (hashed or durable.sha256(file) == entry.sha256):
+            if not same or not (hashed or foreign.sha256(file, stop) == entry.sha256):
                 raise DamagedCheckpoint(f"{file}: size or SHA-256 differ from the manifest")
-    except (OSError, codec.CodecError) as error:
+    except foreign.Stopped:
+        raise
+    except (OSError, ValueError, codec.CodecError) as error:  # ValueError: a name with a null byte
         raise DamagedCheckpoint(f"{path}: {error}") from None
     return manifest
 
 
 def _scan(
-    folder: Path, holder: Claim | None, process: tuple[int, int] | None = None
+    folder: Path,
+    holder: Claim | None,
+    process: tuple[int, int] | None = None,
+    stop: Callable[[], bool] = foreign.never,
 ) -> PublishedCheckpoint | None:
     for _ in range(RESCANS):
         vanished = False
         for candidate in _acceptable(_candidates(folder), holder):
             path = folder / candidate.name
+            _go_on(stop, path)
             try:
-                return PublishedCheckpoint(path, verify(path, process))
+                return PublishedCheckpoint(path, verify(path, process, stop))
             except DamagedCheckpoint:
                 vanished = vanished or not path.exists()
         if not vanished:
@@ -228,14 +257,16 @@ def _acceptable(candidates: list[_Candidate], holder: Claim | None) -> list[_Can
 def _candidates(folder: Path) -> list[_Candidate]:
     """Return the checkpoint folders, newest first: a later attempt continues an earlier one."""
     try:
-        names = os.listdir(folder)
+        entries = os.scandir(folder)
     except FileNotFoundError:
         return []
-    matches = [match for match in map(_NAME.match, names) if match]
-    candidates = [
-        _Candidate(m.group(0), int(m.group(1)), int(m.group(2)), bool(m.group(3))) for m in matches
-    ]
-    return sorted(candidates, key=lambda candidate: candidate.order, reverse=True)
+    with entries:
+        matches = (match for match in (_NAME.match(entry.name) for entry in entries) if match)
+        candidates = (
+            _Candidate(m.group(0), int(m.group(1)), int(m.group(2)), bool(m.group(3)))
+            for m in matches
+        )
+        return heapq.nlargest(CANDIDATES_MAX, candidates, key=lambda candidate: candidate.order)
 
 
 def _prune(folder: Path, published: str, attempt: int) -> None:
@@ -262,15 +293,27 @@ def discard(folder: Path, name: str, attempt: int) -> None:
     doomed = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-gone-{name}"
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder / name, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _remove(doomed)
 
 
 def _remove_temporary(folder: Path, attempt: int) -> None:
     """Remove the rest of crashed saves of attempts up to ``attempt``."""
-    for name in os.listdir(folder):
-        match = _TEMPORARY.match(name)
-        if match and int(match.group(1)) <= attempt:
-            shutil.rmtree(folder / name, ignore_errors=True)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            match = _TEMPORARY.match(entry.name)
+            if match and int(match.group(1)) <= attempt:
+                _remove(folder / entry.name)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder if that is possible; what stays is removed by a later save."""
+    with contextlib.suppress(OSError):
+        foreign.remove_tree(folder)
+
+
+def _go_on(stop: Callable[[], bool], path: Path) -> None:
+    if stop():
+        raise foreign.Stopped(errno.ECANCELED, "was not read to its end in time", str(path))
 
 
 @contextlib.contextmanager
@@ -278,6 +321,8 @@ def disk_errors(folder: Path, what: str) -> Iterator[None]:
     """Turn an OSError into a CheckpointError (DiskFull without room) that names a remedy."""
     try:
         yield
+    except foreign.Stopped:
+        raise
     except OSError as error:
         full = error.errno in durable.NO_ROOM
         remedy = "free space there" if full else "make it writable"

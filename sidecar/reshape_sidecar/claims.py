@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reshape_sidecar import codec
+from reshape_sidecar import codec, foreign
 from reshape_sidecar.contract import CLAIM_FILE, Claim
+
+CLAIM_BYTES_MAX = 1 << 20
 
 
 class CheckpointError(Exception):
@@ -31,7 +33,7 @@ def read(folder: Path) -> Claim | None:
     """Return the claim of ``folder``, or None. Raises CheckpointError if it is not readable."""
     path = folder / CLAIM_FILE
     try:
-        return codec.loads(Claim, path.read_bytes())
+        return codec.loads(Claim, foreign.read(path, CLAIM_BYTES_MAX, follow=False))
     except FileNotFoundError:
         return None
     except (OSError, codec.CodecError) as error:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reshape_sidecar import foreign
+
 LATE_RATIO = 0.10
 LATE_S = 0.020
 """A step is late if it ends more than max(LATE_RATIO of a step, LATE_S) after its time."""
@@ -48,8 +50,8 @@ class DeviceTruth:
 def load(path: Path) -> DeviceTruth:
     """Read the device truth file; raises DeviceTruthError."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        document = json.loads(foreign.read(path, foreign.SETTINGS_BYTES_MAX))
+    except (OSError, ValueError, RecursionError) as error:
         raise DeviceTruthError(f"device truth {path} cannot be read: {error}") from None
     if not isinstance(document, dict) or set(document) - {"seconds_per_step", "factors"}:
         raise DeviceTruthError(

@@ -6,13 +6,13 @@ Standard library only. Every function raises OSError if the disk refuses.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-READ_CHUNK_BYTES = 1 << 20
+from reshape_sidecar import foreign
+
 FILE_MODE = 0o666
 """Permissions of a new file, before the umask."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -66,7 +66,7 @@ def sync_and_hash(root: Path) -> list[tuple[str, int, str]]:
     An absolute link into ``root`` becomes a relative one, which stays valid if ``root`` is renamed.
     """
     return [
-        (path.relative_to(root).as_posix(), path.stat().st_size, sha256(path))
+        (path.relative_to(root).as_posix(), path.stat().st_size, foreign.sha256(path))
         for path in _synced(root)
     ]
 
@@ -79,7 +79,7 @@ def _synced(root: Path) -> Iterator[Path]:
         folders.sort()
         for file in sorted(files):
             path = Path(parent, file)
-            _sync(path, os.O_RDONLY)
+            _sync(foreign.descriptor(path))
             yield path
         if Path(parent) != root:
             sync_folder(Path(parent))
@@ -95,16 +95,7 @@ def link(source: Path | str, target: Path | str) -> None:
 
 def sync_folder(path: Path) -> None:
     """Sync the names in the folder ``path``."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(READ_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    _sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
 
 def _link_relatively(root: Path, path: Path) -> None:
@@ -118,8 +109,8 @@ def _link_relatively(root: Path, path: Path) -> None:
             return
 
 
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
+def _sync(descriptor: int) -> None:
+    """Sync an open file or folder, and close it."""
     try:
         os.fsync(descriptor)
     finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from reshape_sidecar import codec
+from reshape_sidecar import codec, foreign
 
 T = TypeVar("T")
 Version = tuple[int, int, int]
@@ -44,9 +44,11 @@ def read(kind: type[T], path: Path) -> T | Torn | None:
     Raises OSError if the file exists and cannot be read now.
     """
     try:
-        text = path.read_bytes()
+        text = foreign.read(path, foreign.STATE_BYTES_MAX)
     except FileNotFoundError:
         return None
+    except (foreign.NotRegular, foreign.TooLong) as error:
+        return Torn(path, f"it {error.strerror}")
     try:
         return codec.loads(kind, text)
     except codec.CodecError as error:

@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from reshape_sidecar import checkpoints, claims, codec, durable
+from reshape_sidecar import checkpoints, claims, codec, durable, foreign
 from reshape_sidecar.checkpoints import TEMPORARY_PREFIX, PublishedCheckpoint
+from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import CLAIM_FILE, MANIFEST_FILE, Claim
 
 ATTEMPT = 0
 """Below every attempt of a job."""
 
 
-def take_over(folder: Path, job: str) -> str:
+def take_over(folder: Path, job: str, stop: Callable[[], bool] = foreign.never) -> str:
     """Make ``folder`` that of ``job``; return a line for the log, empty if nothing was to do.
 
-    Raises CheckpointError.
+    Raises CheckpointError, and foreign.Stopped once ``stop`` says so.
     """
     holder = claims.read(folder)
     if holder is None or not holder.job or (holder.job == job and holder.attempt > ATTEMPT):
@@ -36,7 +38,7 @@ def take_over(folder: Path, job: str) -> str:
         if holder.job == job:  # an earlier try reached the claim
             _remove_all_but(folder, holder.base)
             return ""
-        newest = checkpoints.newest(folder)
+        newest = checkpoints.newest(folder, stop=stop)
         base = None if newest is None else _published_again(folder, newest)
         claim = Claim(ATTEMPT, base, job)
         durable.write_whole(folder / CLAIM_FILE, codec.dumps(claim).encode())
@@ -52,8 +54,11 @@ def _published_again(folder: Path, newest: PublishedCheckpoint) -> str:
         return name
     temporary = folder / f"{TEMPORARY_PREFIX}{ATTEMPT}-{os.getpid()}-over"
     for unfinished in (temporary, folder / name):
-        shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(newest.path, temporary, symlinks=True, copy_function=durable.link)
+        foreign.remove_tree(unfinished)
+    try:
+        shutil.copytree(newest.path, temporary, symlinks=True, copy_function=durable.link)
+    except (shutil.Error, RecursionError) as error:
+        raise CheckpointError(f"{newest.path} cannot be taken over: {error!s:.200}") from None
     manifest = codec.dumps(replace(newest.manifest, attempt=ATTEMPT, generation=0))
     content = manifest.encode(errors="surrogatepass")
     durable.write_whole(temporary / MANIFEST_FILE, content)

@@ -65,6 +65,7 @@ from reshape_launcher.spec import (
     ReleaseCheck,
     check_job_id,
 )
+from reshape_sidecar import foreign
 
 REMOVE_POLL_S = 0.2
 REMOVE_MARGIN_S = 30.0
@@ -451,7 +452,7 @@ def _device_truth(spec: LaunchSpec) -> str | None:
     if spec.device_truth is None:
         return None
     try:
-        return Path(spec.device_truth).read_text(encoding="utf-8")
+        return foreign.read_text(spec.device_truth, foreign.SETTINGS_BYTES_MAX)
     except OSError as error:
         what = f"device truth {spec.device_truth}: {error.strerror}"
         raise LaunchError(what, retryable=True) from None

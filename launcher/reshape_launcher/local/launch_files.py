@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reshape_sidecar import state_files
+from reshape_sidecar import foreign, state_files
 from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec, Folder
 from reshape_sidecar.state_files import Torn, Version
 
@@ -50,8 +50,10 @@ def _why(path: Path) -> str:
         spec = state_files.read(AttemptSpec, path)
         return str(spec) if isinstance(spec, Torn) else f"{path} is missing" if spec is None else ""
     try:
-        text = path.read_bytes()
+        text = foreign.read(path, foreign.SECRET_BYTES_MAX)
     except FileNotFoundError:
         return f"{path} is missing"
+    except (foreign.NotRegular, foreign.TooLong) as error:
+        return f"{path} {error.strerror}"
     # The launcher ends a token with a line end; without it the token may be cut.
     return "" if text.endswith(b"\n") else f"{path} is torn: it has no line end"

@@ -11,8 +11,9 @@ import logging
 import os
 import time
 from dataclasses import replace
+from functools import partial
 
-from reshape_sidecar import cgroup, checkpoints, claims, limits, step_file, takeover
+from reshape_sidecar import cgroup, checkpoints, claims, foreign, limits, step_file, takeover
 from reshape_sidecar.agent import (
     converge,
     environment,
@@ -24,6 +25,7 @@ from reshape_sidecar.agent import (
 )
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
+from reshape_sidecar.agent.reads import Reads
 from reshape_sidecar.agent.reporting import ready_after_s
 from reshape_sidecar.agent.state import AgentState
 from reshape_sidecar.contract import ENV_HASHED_GENERATION
@@ -46,6 +48,7 @@ class Actions:
         """Request of the newest start, built once, so that a repetition is the same request."""
         self._preparation: init.Prepare | None = None
         """The newest request to prepare, built once as well."""
+        self._reads = Reads(state.user, self._end_by_s)
         self._memory_kills = cgroup.oom_kills()
         self._exit: tuple[int, int, float] | None = None
         """Generation of the exit, sequence of its first report, time to end without an answer."""
@@ -81,6 +84,13 @@ class Actions:
             case converge.EndContainer():
                 await self._end_container()
 
+    def _end_by_s(self) -> float | None:
+        """Return when every read of what the job wrote has to be over, if the attempt ends."""
+        memory = self._state.memory
+        if memory.desired is None or memory.desired.mode is not Mode.EXIT:
+            return None
+        return memory.learned_at_s + memory.desired.save_deadline_s
+
     async def _ask_init(self, request: init.Request) -> None:
         if not await self._init.ask(request):
             await self._state.wake.wait()
@@ -88,15 +98,12 @@ class Actions:
     async def _record_end(self, training: init.TrainingProcess) -> None:
         state = self._state
         before, self._memory_kills = self._memory_kills, cgroup.oom_kills()
+        at_end = await self._at_end(training.generation)
         ended = await asyncio.to_thread(
-            run_as,
-            state.user,
             process_exit.inspect,
-            state.spec,
             state.folder,
             training,
-            state.memory.progress.step,
-            state.memory.own_saved_step,
+            at_end,
             memory_ran_out=self._memory_kills > before,
         )
         report = state.hook
@@ -127,22 +134,28 @@ class Actions:
         state = self._state
         training = state.status().training
         of = 0 if training is None else training.generation
-        memory = state.memory
-        step, saved, _ = await asyncio.to_thread(
-            run_as,
-            state.user,
-            process_exit.steps_at_end,
-            state.spec,
-            state.folder,
-            of,
-            memory.progress.step,
-            memory.own_saved_step,
-        )
+        at_end = await self._at_end(of)
         if generation != state.memory.generation or state.memory.answered:
             return
-        step = max(step, state.memory.progress.step)
-        lost = converge.lost_steps(step, saved)
-        self._answer(Outcome(generation, OutcomeKind.STOPPING, saved, lost))
+        step = max(at_end.step, state.memory.progress.step)
+        lost = converge.lost_steps(step, at_end.saved_step)
+        self._answer(Outcome(generation, OutcomeKind.STOPPING, at_end.saved_step, lost))
+
+    async def _at_end(self, generation: int) -> process_exit.AtEnd:
+        """Return the steps of the process of ``generation``: by its files, or else as reported."""
+        state, memory = self._state, self._state.memory
+        known = memory.progress.step
+        read = partial(
+            process_exit.at_end, state.spec, state.folder, generation, known, memory.own_saved_step
+        )
+        try:
+            return await self._reads.run(read)
+        except foreign.Stopped as error:
+            reported = memory.progress.checkpoint_step
+            log.error(
+                "checkpoints are not read to the end: %s; step %s as reported", error, reported
+            )
+            return process_exit.AtEnd(known, reported)
 
     def _confirm_stopped(self, generation: int) -> None:
         state = self._state
@@ -242,14 +255,13 @@ class Actions:
         state, spec = self._state, self._state.spec
         folder = process_exit.checkpoint_folder(spec)
         try:
-            message = await asyncio.to_thread(
-                run_as, state.user, takeover.take_over, folder, spec.job
-            )
+            message = await self._reads.run(partial(takeover.take_over, folder, spec.job))
             if message:
                 log.info("%s", message)
-            await asyncio.to_thread(
-                run_as, state.user, checkpoints.claim, folder, spec.attempt, spec.job
-            )
+            await self._reads.run(partial(checkpoints.claim, folder, spec.attempt, spec.job))
+        except foreign.Stopped as error:
+            log.error("%s: %s; this attempt ends first", folder, error)
+            return False
         except checkpoints.DiskFull as error:
             if state.waits_for is None:
                 log.error("%s", error)

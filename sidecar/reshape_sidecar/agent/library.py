@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from reshape_sidecar import foreign
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.wire import Processes
@@ -18,7 +19,6 @@ LIBRARY = "python"
 LIBRARIES = (b"lightning", b"transformers")
 """Libraries whose trainers the hook of ``processes: per-gpu`` saves and reports."""
 MODE = 0o755
-SCRIPT_BYTES_MAX = 1 << 20
 PACKAGE = Path(__file__).resolve().parents[1]
 
 log = logging.getLogger("agent")
@@ -46,10 +46,7 @@ def is_used_by(spec: AttemptSpec) -> bool:
         return False
     path = Path(spec.code) / script
     try:
-        if not path.is_file():
-            return False
-        with open(path, "rb") as file:
-            text = file.read(SCRIPT_BYTES_MAX)
+        text = foreign.begin_of(path, foreign.SCRIPT_BYTES_MAX)
     except OSError:
         return False
     names = [PACKAGE.name.encode()]

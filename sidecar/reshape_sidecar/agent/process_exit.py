@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import re
 import signal
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reshape_sidecar import checkpoints, limits, step_file
+from reshape_sidecar import checkpoints, foreign, limits, step_file
 from reshape_sidecar.agent.memory import ProcessExit
 from reshape_sidecar.agent.printed_exception import exception_in, is_refusal
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
@@ -36,18 +37,37 @@ _TERMINAL = re.compile(
 """Terminal control codes, which must not reach a user's table of jobs."""
 
 
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """The steps at the end of a training process."""
+
+    step: int
+    """The last one that is known."""
+    saved_step: int | None
+    """That of the newest checkpoint, or of the program's own save; None without one."""
+    complete: bool = False
+    """Whether the checkpoint is that of the end of training."""
+    says_saved: bool = False
+    """Whether the program has saved by itself since its start, as it says."""
+
+
 def checkpoint_folder(spec: AttemptSpec) -> Path:
     """Return the checkpoint folder of the job."""
     return Path(spec.checkpoints)
 
 
-def newest_checkpoint(spec: AttemptSpec, generation: int) -> PublishedCheckpoint | None:
+def newest_checkpoint(
+    spec: AttemptSpec, generation: int, stop: Callable[[], bool] = foreign.never
+) -> PublishedCheckpoint | None:
     """Return the newest whole checkpoint after the process of ``generation`` ended.
 
-    None also if the folder is not readable, which is logged.
+    None also if the folder is not readable, which is logged. Raises foreign.Stopped once ``stop``
+    says so.
     """
     try:
-        return checkpoints.newest(checkpoint_folder(spec), (spec.attempt, generation))
+        return checkpoints.newest(checkpoint_folder(spec), (spec.attempt, generation), stop)
+    except foreign.Stopped:
+        raise
     except (OSError, CheckpointError) as error:
         log.error("checkpoints of %s: %s", spec.job, error)
         return None
@@ -63,40 +83,39 @@ def saved_by_itself(spec: AttemptSpec, step: int, before: int | None) -> int | N
     return None if said == before and 0 < step < (said or 0) else said
 
 
-def steps_at_end(
-    spec: AttemptSpec, folder: Folder, generation: int, step: int, before: int | None
-) -> tuple[int, int | None, PublishedCheckpoint | None]:
-    """Return the last step of the process of ``generation``, the step that is saved, and the whole
-    checkpoint that holds it, if Reshape's code has written it.
+def at_end(
+    spec: AttemptSpec,
+    folder: Folder,
+    generation: int,
+    step: int,
+    before: int | None,
+    stop: Callable[[], bool] = foreign.never,
+) -> AtEnd:
+    """Return the steps at the end of the process of ``generation``.
 
     ``step`` and ``before``: as in ``saved_by_itself``. A saved step proves a step, unless the
-    program has never reported one: then nobody knows how many it made.
+    program has never reported one: then nobody knows how many it made. Raises foreign.Stopped once
+    ``stop`` says so.
     """
     step = max(step, step_file.step_of(folder.run, generation))
-    newest = newest_checkpoint(spec, generation)
+    newest = newest_checkpoint(spec, generation, stop)
     if newest is not None:
-        return max(step, newest.manifest.step), newest.manifest.step, newest
+        saved = newest.manifest.step
+        return AtEnd(max(step, saved), saved, newest.manifest.complete)
     own = saved_by_itself(spec, step, before)
-    return max(step, own or 0) if step else 0, own, None
+    says_saved = own not in (None, before)
+    return AtEnd(max(step, own or 0) if step else 0, own, says_saved=says_saved)
 
 
 def inspect(
-    spec: AttemptSpec,
-    folder: Folder,
-    training: TrainingProcess,
-    step: int,
-    own_saved_step: int | None = None,
-    *,
-    memory_ran_out: bool,
+    folder: Folder, training: TrainingProcess, at_end: AtEnd, *, memory_ran_out: bool
 ) -> ProcessExit:
     """Return how this training process ended.
 
-    ``step``: the last one that it reported. ``own_saved_step``: as in ``Memory``.
-    ``memory_ran_out``: the kernel has killed a process of the container because memory ran out.
+    ``at_end``: its steps. ``memory_ran_out``: the kernel has killed a process of the container
+    because memory ran out.
     """
-    step, saved, newest = steps_at_end(spec, folder, training.generation, step, own_saved_step)
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
-    complete = newest is not None and newest.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
     left_in_order = code == EXIT_SAVED and training.rung
     tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes) if failed else ""
@@ -108,13 +127,13 @@ def inspect(
         training.generation,
         code,
         asked=training.rung,
-        step=step,
-        saved_step=saved,
-        complete=complete and code in (0, EXIT_SAVED),
+        step=at_end.step,
+        saved_step=at_end.saved_step,
+        complete=at_end.complete and code in (0, EXIT_SAVED),
         error=_error(shown, training, code, memory_ran_out) if failed else None,
         exception=exception,
         exception_message=message,
-        says_saved=left_in_order and newest is None and saved not in (None, own_saved_step),
+        says_saved=left_in_order and at_end.says_saved,
         refused=code == EXIT_EXCEPTION and is_refusal(tail),
     )
 
@@ -161,7 +180,7 @@ def _error(tail: str, training: TrainingProcess, code: int, memory_ran_out: bool
 def _tail(path: Path, offset_bytes: int) -> str:
     """Return the end of what this process wrote, without control codes and empty lines."""
     try:
-        with open(path, "rb") as file:
+        with foreign.reader(path) as file:
             size = file.seek(0, 2)
             start = offset_bytes if offset_bytes <= size else 0
             file.seek(max(start, size - TAIL_BYTES_MAX))

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
+from reshape_sidecar import foreign
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.hook.import_world import read_by_imports
@@ -24,8 +25,8 @@ def after(spec: AttemptSpec, env: Mapping[str, str]) -> dict[str, str]:
     if name is None:
         return dict(env)
     try:
-        tree = ast.parse((Path(spec.code) / name).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        tree = ast.parse(foreign.read(Path(spec.code) / name, foreign.SCRIPT_BYTES_MAX))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return dict(env)
     changed = dict(env)
     for statement in tree.body:

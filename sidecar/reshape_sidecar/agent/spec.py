@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from reshape_sidecar import codec, state_files
+from reshape_sidecar import codec, foreign, state_files
 from reshape_sidecar.wire import Processes, Shortcut
 
 SPEC_FILE = "spec.json"
@@ -104,4 +104,4 @@ class Folder:
 
     def token(self) -> str:
         """Read the attempt's bearer token; raises OSError."""
-        return (self.path / TOKEN_FILE).read_text(encoding="utf-8").strip()
+        return foreign.read_text(self.path / TOKEN_FILE, foreign.SECRET_BYTES_MAX).strip()

@@ -10,6 +10,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from reshape_sidecar import foreign
 from reshape_sidecar.init import logs
 
 PART_BYTES = 1 << 16
@@ -50,7 +51,7 @@ class Echo:
                 break
 
     def _next(self) -> bytes:
-        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = foreign.descriptor(self._path, follow=False)
         try:
             size = os.fstat(fd).st_size
             if size < self._offset:  # its file system has no holes, and init has emptied it

@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 
+from reshape_sidecar import foreign
 from reshape_sidecar.user import User
 
 SOCKET_MODE = 0o600
@@ -23,7 +24,7 @@ def write_by_rename(path: Path, text: str) -> None:
 def holds(path: Path, text: str) -> bool:
     """Return whether ``path`` holds exactly ``text``; False also if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8") == text
+        return foreign.read_text(path, foreign.STATE_BYTES_MAX) == text
     except (OSError, UnicodeDecodeError):
         return False
 

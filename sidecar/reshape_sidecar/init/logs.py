@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from reshape_sidecar import foreign
+
 CHUNK_BYTES = 1 << 20
 HOLE_BYTES = 1 << 16
 """A hole ends at a multiple of this, and so of every usual block."""
@@ -60,7 +62,7 @@ def keep_end(folder: Path, bytes_max: int) -> None:
 
 
 def _is_long(log: Path, bytes_max: int) -> bool:
-    fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    fd = foreign.descriptor(log, follow=False)
     try:
         size = os.fstat(fd).st_size
         return size - data_begin(fd, size) > bytes_max
@@ -76,7 +78,7 @@ def _free_oldest(log: Path, bytes_max: int) -> bool:
     except (OSError, AttributeError):
         return False
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
-    fd = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
+    fd = foreign.descriptor(log, os.O_WRONLY, follow=False)
     try:
         # At least the last ``bytes_max`` bytes stay; the hole has whole blocks.
         end = (os.fstat(fd).st_size - bytes_max) // HOLE_BYTES * HOLE_BYTES
@@ -89,14 +91,14 @@ def _copy_and_empty(log: Path, bytes_max: int) -> None:
     """Copy a file's end to NAME.1 and empty it; say in it what is gone."""
     copied_to = _copy_end(log, log.with_name(log.name + ".1"), bytes_max)
     size = log.stat().st_size
-    os.truncate(log, 0)
     begin = copied_to - min(copied_to, bytes_max)
     line = (
         f"[reshape] the {size} bytes before this line were moved: bytes {begin} to {copied_to} "
         f"are in {log.name}.1, at least {size - copied_to} newer ones are lost\n"
     )
-    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    fd = foreign.descriptor(log, os.O_WRONLY | os.O_APPEND, follow=False)
     try:
+        os.ftruncate(fd, 0)
         os.write(fd, line.encode())
     finally:
         os.close(fd)
@@ -104,7 +106,8 @@ def _copy_and_empty(log: Path, bytes_max: int) -> None:
 
 def _copy_end(log: Path, copy: Path, bytes_max: int) -> int:
     """Copy the last ``bytes_max`` bytes of ``log``; return the offset at which the copy ends."""
-    with open(log, "rb") as source, open(copy, "wb") as target:
+    copy.unlink(missing_ok=True)  # never into what another put there
+    with foreign.reader(log, follow=False) as source, open(copy, "xb") as target:
         end = source.seek(0, os.SEEK_END)
         source.seek(max(0, end - bytes_max))
         left_bytes = bytes_max

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reshape_sidecar import cgroup, death_signal
+from reshape_sidecar import cgroup, death_signal, foreign
 from reshape_sidecar.user import User
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -118,7 +118,15 @@ def _child(
 
 def open_log(log: Path, user: User | None) -> int:
     """Return a descriptor that appends to ``log``, which is ``user``'s. Raises OSError."""
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        output = foreign.descriptor(log, flags, LOG_MODE, follow=False)
+    except OSError as error:
+        if not isinstance(error, foreign.NotRegular) and error.errno != errno.ELOOP:
+            raise
+        # The job has put something else there; its own output must not wait for a reader.
+        log.rename(log.with_name(f"{log.name}.{os.urandom(4).hex()}"))
+        output = foreign.descriptor(log, flags, LOG_MODE, follow=False)
     if user is not None:
         os.fchown(output, user.uid, user.gid)
         os.fchmod(output, LOG_MODE_OF_USER)

@@ -260,13 +260,20 @@ def attempt(tmp_path: Path, **fields: object) -> tuple[AttemptSpec, Folder]:
     return spec("python3", "train.py", **values), folder
 
 
+def inspected(
+    made: AttemptSpec, folder: Folder, process: TrainingProcess, step: int, *, memory_ran_out: bool
+) -> ProcessExit:
+    at_end = process_exit.at_end(made, folder, process.generation, step, None)
+    return process_exit.inspect(folder, process, at_end, memory_ran_out=memory_ran_out)
+
+
 def test_a_crash_is_told_by_the_last_lines_of_its_own_output(tmp_path: Path) -> None:
     made, folder = attempt(tmp_path)
     earlier = "an earlier start failed too\n"
     log = earlier + "".join(f"line {n}\n" for n in range(500)) + "ValueError: no\n\n"
     (folder.logs / "training.log").write_text(log)
     process = TrainingProcess(2, 5, 5, 1.0, False, 1, log_offset_bytes=len(earlier))
-    ended = process_exit.inspect(made, folder, process, step=4, memory_ran_out=False)
+    ended = inspected(made, folder, process, step=4, memory_ran_out=False)
     assert ended.error is not None
     assert ended.error.startswith("training ended with exit code 1\n")
     assert ended.error.endswith("ValueError: no")
@@ -282,7 +289,7 @@ def test_what_a_program_tells_its_terminal_is_not_in_the_end_of_its_log(tmp_path
     said = "\x1b]0;title\x07\tbefore it\r\n" + "".join(bar.format(n) for n in (1, 2))
     (folder.logs / "training.log").write_text("x" * 40_000 + "\n" + said, newline="")
     process = TrainingProcess(2, 5, 5, 1.0, False, 3)
-    ended = process_exit.inspect(made, folder, process, step=4, memory_ran_out=False)
+    ended = inspected(made, folder, process, step=4, memory_ran_out=False)
     told = (ended.error or "").splitlines()
     assert told[0] == "training ended with exit code 3"
     assert told[2:] == ["\tbefore it", "1/99 ━━━━ loss: 0.5", "2/99 ━━━━ loss: 0.5"]
@@ -304,7 +311,7 @@ def test_a_process_that_was_killed_is_told_by_what_killed_it(
 ) -> None:
     made, folder = attempt(tmp_path)
     process = TrainingProcess(2, 5, 5, 1.0, False, code)
-    ended = process_exit.inspect(made, folder, process, step=0, memory_ran_out=memory_ran_out)
+    ended = inspected(made, folder, process, step=0, memory_ran_out=memory_ran_out)
     first = (ended.error or "").splitlines()[0]
     assert first == f"training ended with {told}"
 
@@ -327,24 +334,22 @@ def test_an_end_is_judged_by_the_newest_whole_checkpoint(tmp_path: Path) -> None
             write=weights,
         )
     process = TrainingProcess(2, 5, 5, 1.0, False, 75, rung=True)
-    assert (
-        process_exit.inspect(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
-    )
+    assert inspected(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
     file = next(ckpt.glob("step-0000000020*/weights"))
     file.write_bytes(b"1234!")
     later = replace(process, generation=3)
-    assert (
-        process_exit.inspect(made, folder, later, step=20, memory_ran_out=False).saved_step == 10
-    ), "another process's: hashed"
+    assert inspected(made, folder, later, step=20, memory_ran_out=False).saved_step == 10, (
+        "another process's: hashed"
+    )
     file.write_bytes(b"1234")
-    assert (
-        process_exit.inspect(made, folder, process, step=20, memory_ran_out=False).saved_step == 10
-    ), "its own: by size"
+    assert inspected(made, folder, process, step=20, memory_ran_out=False).saved_step == 10, (
+        "its own: by size"
+    )
 
 
 def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None:
     made, folder = attempt(tmp_path)
-    ended = process_exit.inspect(
+    ended = inspected(
         made, folder, TrainingProcess(2, 5, 5, 1.0, False, 75), step=0, memory_ran_out=False
     )
     assert "although no stop was requested" in (ended.error or "")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reshape_sidecar import checkpoints, claims, durable
+from reshape_sidecar import checkpoints, claims, durable, foreign
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import Manifest
@@ -157,13 +157,13 @@ def test_what_a_process_has_just_published_is_not_read_again_at_its_end(
     publish(tmp_path, 5)
     state = publish(tmp_path, 9).path / "state.bin"
     read: list[Path] = []
-    whole = durable.sha256
+    whole = foreign.sha256
 
-    def noted(path: Path) -> str:
+    def noted(path: Path, stop: Callable[[], bool] = foreign.never) -> str:
         read.append(path)
-        return whole(path)
+        return whole(path, stop)
 
-    monkeypatch.setattr(durable, "sha256", noted)
+    monkeypatch.setattr(foreign, "sha256", noted)
     own, other = (1, 1), (1, 2)
     found = checkpoints.newest(tmp_path, own)
     assert found is not None
@@ -368,10 +368,12 @@ def test_a_reader_looks_again_when_the_newest_was_replaced_under_its_eyes(
     real = checkpoints.verify
     steps = iter((6, 7))
 
-    def verify_while_training_goes_on(path: Path, process: tuple[int, int] | None) -> Manifest:
+    def verify_while_training_goes_on(
+        path: Path, process: tuple[int, int] | None, stop: Callable[[], bool]
+    ) -> Manifest:
         for step in steps:
             publish(tmp_path, step)
-        return real(path, process)
+        return real(path, process, stop)
 
     monkeypatch.setattr(checkpoints, "verify", verify_while_training_goes_on)
     assert newest_step(tmp_path) == 7
