@@ -14,6 +14,7 @@ from pathlib import Path
 
 from reshape_gpu.errors import SettingError
 from reshape_gpu.settings import BY_NAME, SETTINGS, Setting, Value
+from reshape_sidecar import foreign
 
 FLAG, ARGUMENT = "flag", "argument"
 """Begin the source of a value that a flag sets, or an argument of a Python program."""
@@ -137,7 +138,7 @@ def _check_names(env: Mapping[str, str]) -> None:
 
 def _file(path: Path, named: bool) -> dict[str, object]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = foreign.read_text(path, foreign.SETTINGS_BYTES_MAX)
     except FileNotFoundError:
         if named:
             remedy = "create it, or unset RESHAPE_CONFIG"

@@ -16,6 +16,7 @@ from reshape_gpu.config import ARGUMENT, load
 from reshape_gpu.errors import SettingError
 from reshape_gpu.requests import Request, Response
 from reshape_gpu.target import Target
+from reshape_sidecar import foreign
 
 if TYPE_CHECKING:
     import ssl
@@ -67,6 +68,8 @@ class Connection:
         import ssl  # here, because a daemon on this machine does not need it
 
         try:
+            if self.target.ca is not None:  # OpenSSL would wait at a FIFO
+                foreign.read(self.target.ca, foreign.SETTINGS_BYTES_MAX)
             return ssl.create_default_context(cafile=self.target.ca)
         except OSError as error:
             what = f"the CA certificates cannot be read: {error.strerror or error}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_gpu.errors import Unreachable
-from reshape_sidecar import codec
+from reshape_sidecar import codec, foreign
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class HomeFolder:
         If none does, its port may belong to another program, which must not get the token.
         """
         try:
-            fd = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+            fd = foreign.descriptor(self.lock_file)
         except OSError:
             return False
         try:
@@ -71,7 +71,7 @@ class HomeFolder:
     def read_token(self) -> str | None:
         """Return the operator's token; None without one. Raises Unreachable."""
         try:
-            return self.token_file.read_text(encoding="utf-8").strip()
+            return foreign.read_text(self.token_file, foreign.SECRET_BYTES_MAX).strip()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
@@ -84,7 +84,7 @@ class HomeFolder:
     def address(self) -> Address | None:
         """Return the address of the current or last daemon; None if there was none."""
         try:
-            return codec.loads(Address, self.address_file.read_bytes())
+            return codec.loads(Address, foreign.read(self.address_file, foreign.SECRET_BYTES_MAX))
         except (OSError, codec.CodecError):
             return None
 

@@ -10,6 +10,7 @@ from typing import cast
 
 from reshape_gpu.errors import Problem, RecordRejected, SettingError
 from reshape_gpu.locations import NoSuchUser, resolved
+from reshape_sidecar import foreign
 
 Record = Mapping[str, object]
 LOCATIONS = ("code", "dataset", "checkpoints")
@@ -36,7 +37,7 @@ def _load(path: Path) -> object:
     from reshape_gpu import strict_yaml  # here, because a mapping does not need it
 
     try:
-        return strict_yaml.load(path.read_text(encoding="utf-8"))
+        return strict_yaml.load(foreign.read_text(path, foreign.SETTINGS_BYTES_MAX))
     except (OSError, UnicodeDecodeError) as error:
         what = f"the file cannot be read: {error}"
         raise SettingError.of(what, str(path), "give a job record, in UTF-8") from None

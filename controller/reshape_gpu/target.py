@@ -19,6 +19,7 @@ from reshape_gpu.config import TOKEN_ENV, Config
 from reshape_gpu.errors import ClientError, SettingError, Unreachable
 from reshape_gpu.home import HomeFolder
 from reshape_gpu.logins import Login, Logins
+from reshape_sidecar import foreign
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def given_token(config: Config, env: Mapping[str, str]) -> tuple[str, str] | Non
         return None
     path = Path(text).expanduser()
     try:
-        found = path.read_text(encoding="utf-8")
+        found = foreign.read_text(path, foreign.SECRET_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as error:
         what = f"the token file cannot be read: {error}"
         raise SettingError.of(what, config.source("token_file"), "give another file") from None

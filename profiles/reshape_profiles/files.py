@@ -14,6 +14,7 @@ from typing import Any
 
 from reshape_profiles import gavel, loader, table
 from reshape_profiles.loader import Bundle, ProfileError
+from reshape_sidecar import foreign
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 FORMS = "give a file of profiles (.toml, .json or .csv)"
@@ -33,10 +34,10 @@ def load(path: Path, part: str | None = None) -> Loaded:
     Raises ProfileError, OSError.
     """
     where = str(path)
-    with path.open("rb") as file:
-        data = file.read(FILE_BYTES_MAX + 1)
-    if len(data) > FILE_BYTES_MAX:
-        raise ProfileError(where, f"has more than {FILE_BYTES_MAX} bytes; split it")
+    try:
+        data = foreign.read(path, FILE_BYTES_MAX)
+    except foreign.TooLong:
+        raise ProfileError(where, f"has more than {FILE_BYTES_MAX} bytes; split it") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

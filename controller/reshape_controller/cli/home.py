@@ -35,12 +35,13 @@ from reshape_controller.access import sessions, token_file
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_gpu.home import Address, HomeFolder, locked
 from reshape_launcher.local.naming import HOST
-from reshape_sidecar import codec, durable, state_files
+from reshape_sidecar import codec, durable, foreign, state_files
 from reshape_sidecar.init import files
 
 TOKEN_BYTES = 32
 _OTHERS, _OTHERS_WRITE = 0o066, 0o022
 """Modes by which other users may do more than pass, as those of jobs do."""
+_SECRET_REMEDY = "restore it from a backup; or remove it, and the next start creates a new one"
 LOCK_TRIES = 10
 LOCK_PAUSE_S = 0.1
 """Time to retry the lock, which a client holds for a moment when it checks for a daemon."""
@@ -120,7 +121,11 @@ class Home(HomeFolder):
 
     def lock(self) -> int:
         """Lock the home for this daemon until the process ends. Raises CliError."""
-        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fd = foreign.descriptor(self.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            what = f"daemon.lock cannot be opened: {error.strerror}"
+            raise failed(Exit.FAILED, what, str(self.lock_file), "remove it") from None
         for _ in range(LOCK_TRIES):
             if locked(fd, fcntl.LOCK_EX):
                 break
@@ -171,9 +176,10 @@ class Home(HomeFolder):
         self._publish("address.json", codec.dumps(address) + "\n")
 
     def machine_restarted(self) -> bool:
-        """True if the machine has restarted since ``note_boot``; False if that is unknown."""
+        """True if the machine has restarted since ``note_boot``; False if that is unknown, as it is
+        with a damaged file."""
         now, path = files.boot_id(), self.folder / "boot"
-        before = path.read_text(encoding="utf-8").strip() if path.exists() else now
+        before = _boot_in(path) or now
         return before != now and files.UNKNOWN_BOOT not in (before, now)
 
     def note_boot(self) -> None:
@@ -186,7 +192,7 @@ class Home(HomeFolder):
 
     def _secret(self, name: str) -> str:
         path = (self.secrets or self.folder) / name
-        if not path.exists():
+        if not os.path.lexists(path):
             if self.secrets is not None:
                 what = f"the file {name} is missing in the folder of --secrets"
                 remedy = (
@@ -199,7 +205,11 @@ class Home(HomeFolder):
     def _checked(self, path: Path) -> str:
         """Return the text of a secret's file. Raises CliError, OSError."""
         name = path.name
-        mode = stat.S_IMODE(path.stat().st_mode)
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError as error:
+            what = f"the {name} file cannot be read: {error.strerror}"
+            raise failed(Exit.FAILED, what, str(path), _SECRET_REMEDY) from None
         # In a pod, a volume of secrets belongs to the group of the pod's user.
         if mode & (0o077 if self.secrets is None else 0o037):
             raise failed(
@@ -210,7 +220,13 @@ class Home(HomeFolder):
                 if self.secrets is None
                 else f"chmod 640 {path}; of a volume of Kubernetes set defaultMode: 0440",
             )
-        text = path.read_text(encoding="utf-8").strip()
+        try:
+            text = foreign.read_text(path, foreign.SECRET_BYTES_MAX).strip()
+        except UnicodeDecodeError:
+            text = ""
+        except OSError as error:
+            what = f"the {name} file cannot be read: {error.strerror}"
+            raise failed(Exit.FAILED, what, str(path), _SECRET_REMEDY) from None
         if len(text) < TOKEN_BYTES:
             what = f"the {name} file holds no valid {name}"
             remedy = "remove the file; the next start creates a new one"
@@ -227,3 +243,14 @@ class Home(HomeFolder):
             what = f"{name} cannot be written in the daemon's home: {error.strerror}"
             remedy = "free space on its disk, or give another --home"
             raise failed(Exit.FAILED, what, str(self.folder), remedy) from None
+
+
+def _boot_in(path: Path) -> str | None:
+    """Return the boot id in a file; None without one that can be read."""
+    try:
+        return foreign.read_text(path, foreign.SECRET_BYTES_MAX).strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        log.warning("boot-unreadable", file=str(path), error=str(error))
+        return None

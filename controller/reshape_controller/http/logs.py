@@ -2,8 +2,8 @@
 
 Does: returns the last lines, or the bytes from an offset on, and can wait for more; says how many
 bytes a slow reader has missed, because the oldest part of a long file is freed. It opens only
-regular files of the log folder, follows no symbolic link, and holds none open between requests.
-The client remembers attempt and offset.
+regular files of the log folder, follows no symbolic link below a job's folder, and holds no file
+open between requests. The client remembers attempt and offset.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import stat
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from reshape_controller.core.model import Job
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import bad_request, not_found
 from reshape_controller.store.protocol import JobRow
+from reshape_sidecar import foreign
 from reshape_sidecar.init.logs import data_begin
 from reshape_sidecar.init.values import TRAINING_LOG
 
@@ -97,7 +97,10 @@ class JobLogs(Handler):
         newest: Chunk | None = None
         for number in range(min(attempt, job.attempt) or job.attempt, job.attempt + 1):
             folder = self.context.control.log_folder(replace(job, attempt=number))
-            chunk = read(folder / name, number, start, tail) if folder is not None else None
+            chunk = None
+            if folder is not None:
+                within = _without_links(folder, job.id)
+                chunk = read(folder / name, number, start, tail, within)
             if chunk is not None:
                 newest = chunk
                 if chunk.data:
@@ -125,19 +128,28 @@ class JobLogs(Handler):
         self.finish(chunk.data)
 
 
-def read(path: Path, attempt: int, start: int | None, tail: int) -> Chunk | None:
+def _without_links(folder: Path, job: str) -> Path:
+    """Return where a folder of logs is if no folder of the job, which its user may write, is a
+    link."""
+    if job not in folder.parts:
+        return folder
+    at = folder.parts.index(job)
+    return Path(*folder.parts[:at]).resolve().joinpath(*folder.parts[at:])
+
+
+def read(
+    path: Path, attempt: int, start: int | None, tail: int, within: Path | None = None
+) -> Chunk | None:
     """Read up to a page of a file; None if it cannot be read.
 
-    ``start``: the first byte; None: the last ``tail`` lines.
+    ``start``: the first byte; None: the last ``tail`` lines. ``within``: the folder that it must
+    really be in.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = foreign.descriptor(path, follow=False, within=within)
     except OSError:
         return None
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return None
         while True:
             chunk = _chunk(fd, attempt, start, tail)
             # The oldest part may have been freed during the read.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import structlog
 from reshape_controller.core.model import JobId
 from reshape_controller.store.protocol import Store, StoreError
 from reshape_launcher.spec import Launcher
+from reshape_sidecar import foreign
 
 LOOK_EVERY_S = 3600.0
 DAY_S = 86_400.0
@@ -88,7 +88,7 @@ def _attempts(roots: tuple[Path, ...]) -> dict[str, list[Path]]:
 def _remove(attempts: list[Path]) -> None:
     """Remove the folders, and those of the job if nothing else is in them. Raises OSError."""
     for folder in attempts:
-        shutil.rmtree(folder)
+        foreign.remove_tree(folder)
     for parent in {folder.parent for folder in attempts}:
         with contextlib.suppress(OSError):  # it has checkpoints, or other files of the user
             parent.rmdir()

@@ -289,8 +289,8 @@ class RecordFields(BaseModel):
     may_restart: bool | None = Field(
         False,
         description="`true`: a program that cannot save may be stopped to shrink, grow or move it;"
-        " it then begins again, and the lost steps are counted and priced, if it reports any. `false`:"
-        " only a person's request stops it",
+        " it then begins again, and the lost steps are counted and priced, if it reports any."
+        " `false`: only a person's request stops it",
         examples=[False],
     )
     handover: Handover | None = Field(

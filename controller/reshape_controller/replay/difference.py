@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reshape_controller.replay.inputs import ReplayError
+from reshape_sidecar import foreign
 
 WRITES = "`reshape compare --out FOLDER`"
 
@@ -99,7 +100,7 @@ def _summary(path: Path) -> Any:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(foreign.read_text(path, foreign.INPUT_BYTES_MAX))
     except OSError as error:
         workloads = [str(one.parent) for one in sorted(path.parent.glob("*/config.json"))]
         remedy = f"give folders that {WRITES} has written"

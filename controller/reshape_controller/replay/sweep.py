@@ -22,6 +22,7 @@ from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.rows import Row, row_of
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.shell import Result, Scene, replay
+from reshape_sidecar import foreign
 
 RUNS = "runs"
 
@@ -175,7 +176,8 @@ def job_lines(label: str, result: Result) -> tuple[dict[str, object], ...]:
 def _read(folder: Path, label: str, seed: int, mark: str) -> Run | None:
     """Return a replay of an earlier run; None without one with the same inputs."""
     try:
-        document = json.loads(run_file(folder, label, seed).read_text(encoding="utf-8"))
+        text = foreign.read_text(run_file(folder, label, seed), foreign.INPUT_BYTES_MAX)
+        document = json.loads(text)
         if document["inputs"] == mark:
             return Run(document["row"], tuple(document["jobs"]))
     except (OSError, ValueError, TypeError, KeyError):

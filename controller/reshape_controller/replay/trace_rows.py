@@ -21,10 +21,13 @@ from pathlib import Path
 from typing import TextIO
 
 from reshape_controller.replay.inputs import ReplayError
+from reshape_sidecar import foreign
 
 BAD_ROWS_SHOWN_MAX = 20
 """Largest number of bad rows that are named for a reason; the others are counted."""
 BAD_REASONS_SHOWN_MAX = 20
+LINE_CHARS_MAX = 256 << 20
+"""Longest line, and longest JSON list, which is read as a whole."""
 """Largest number of reasons that are named."""
 TAB = "\t"
 SEPARATORS = {".tsv": TAB, ".csv": ","}
@@ -118,7 +121,7 @@ def rows(
     if is_json and (layout.head is not None or layout.separator is not None):
         raise ReplayError(f"{path.name}: JSON has neither a head nor a separator")
     try:
-        with path.open("rb") as data, _text(data, path.name) as file:
+        with foreign.reader(path) as data, _text(data, path.name) as file:
             if is_json:
                 yield from _json_rows(file, path.name, columns, bad)
             else:
@@ -211,11 +214,12 @@ def _json_rows(
     wanted = [each for each in columns if each is not None]
     names: set[str] = set()
     found: set[str] = set()
-    begin = [file.readline()]
+    lines = _bounded(file, name)
+    begin = [next(lines, "")]
     while begin[-1] and not begin[-1].strip():
-        begin.append(file.readline())
+        begin.append(next(lines, ""))
     in_list = begin[-1].lstrip().startswith("[") and not name.removesuffix(".gz").endswith(LINES)
-    entries = _listed(begin, file, name) if in_list else _lines(begin, file, name, bad)
+    entries = _listed(begin, file, name) if in_list else _lines(begin, lines, name, bad)
     for line, entry in entries:
         if not isinstance(entry, dict):
             bad.add(name, line, "is not an object of names and values")
@@ -247,7 +251,17 @@ def _value(value: object, name: str) -> object:
     return _value(value.get(first), rest)
 
 
-def _lines(begin: list[str], file: TextIO, name: str, bad: BadRows) -> Iterator[tuple[int, object]]:
+def _bounded(file: TextIO, name: str) -> Iterator[str]:
+    """Return the lines of a file. Raises ReplayError at one that is too long to be read."""
+    while line := file.readline(LINE_CHARS_MAX + 1):
+        if len(line) > LINE_CHARS_MAX:
+            raise ReplayError(f"{name}: has a line of more than {LINE_CHARS_MAX} characters")
+        yield line
+
+
+def _lines(
+    begin: list[str], file: Iterator[str], name: str, bad: BadRows
+) -> Iterator[tuple[int, object]]:
     """Return line and value of each of the JSON lines. ``begin``: the lines read already."""
     for line, text in enumerate(chain(begin, file), start=1):
         if not text.strip():
@@ -261,7 +275,10 @@ def _lines(begin: list[str], file: TextIO, name: str, bad: BadRows) -> Iterator[
 def _listed(begin: list[str], file: TextIO, name: str) -> Iterator[tuple[int, object]]:
     """Return line and value of each entry of a JSON list. Raises ReplayError at a syntax error:
     what follows it is unknown."""
-    text = "".join(begin) + file.read()
+    text = "".join(begin) + file.read(LINE_CHARS_MAX + 1)
+    if len(text) > LINE_CHARS_MAX:
+        what = f"has a list of more than {LINE_CHARS_MAX} characters"
+        raise ReplayError(f"{name}: {what}; write a line for each job")
     at, decoder, wants_entry = text.index("[") + 1, json.JSONDecoder(), False
     line = 1 + text.count("\n", 0, at)
     while True:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.store.digest import GENESIS
-from reshape_sidecar import durable
+from reshape_sidecar import durable, foreign
 
 SLOT_BYTES = 512
 """Size of a slot: a disk writes a sector of this size whole or not at all."""
@@ -70,7 +70,7 @@ class MarkFile:
     def read(self) -> Mark | None:
         """Return the mark; None if there is no file. Raises MarkDamaged, OSError."""
         try:
-            data = self.path.read_bytes()[: SLOTS * SLOT_BYTES]
+            data = foreign.begin_of(self.path, SLOTS * SLOT_BYTES)
         except FileNotFoundError:
             return None
         slots = (data[at : at + SLOT_BYTES] for at in range(0, SLOTS * SLOT_BYTES, SLOT_BYTES))

@@ -28,6 +28,7 @@ from reshape_gpu.client import Client
 from reshape_gpu.errors import Problem, RecordRejected
 from reshape_gpu.locations import resolved
 from reshape_gpu.values import ArrayJobs, JobView, Trial
+from reshape_sidecar import foreign
 from reshape_sidecar.wire import Processes
 
 
@@ -144,7 +145,11 @@ def read_record(file: str, *, arrays: bool = False) -> Any:
     """
     source = "stdin" if file == "-" else file
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        data = (
+            foreign.bounded(sys.stdin.buffer, foreign.SETTINGS_BYTES_MAX, source)
+            if file == "-"
+            else foreign.read(file, foreign.SETTINGS_BYTES_MAX)
+        )
         text = data.decode("utf-8")
     except FileNotFoundError:
         raise failed(Exit.USAGE, "the file does not exist", file, "give a job record") from None
@@ -154,7 +159,8 @@ def read_record(file: str, *, arrays: bool = False) -> Any:
         ) from None
     except OSError as error:
         what = f"the file cannot be read: {error.strerror}"
-        raise failed(Exit.USAGE, what, file, "give a job record that you can read") from None
+        remedy = "give a job record that you can read, or - to read it from standard input"
+        raise failed(Exit.USAGE, what, file, remedy) from None
     folder = Path.cwd() if file == "-" else Path(file).absolute().parent
     try:
         value = load_yaml(text, source=source)

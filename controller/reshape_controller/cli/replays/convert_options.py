@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -17,6 +18,7 @@ from reshape_controller.replay import convert
 from reshape_controller.replay.inputs import SECONDS_MAX
 from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import Layout
+from reshape_sidecar import foreign
 
 FACTOR_MIN, FACTOR_MAX = 1e-3, 1e3
 """Range of ``--scale-load``."""
@@ -262,8 +264,8 @@ def names_of(texts: list[str]) -> dict[str, str]:
             found[name] = kind.strip()
             continue
         try:
-            with open(text, encoding="utf-8-sig", newline="") as file:
-                pairs = [row for row in csv.reader(file) if row]
+            content = foreign.read_text(text, foreign.SETTINGS_BYTES_MAX, "utf-8-sig")
+            pairs = [row for row in csv.reader(io.StringIO(content, newline="")) if row]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             what = f"{text} is not NAME=TYPE, and no file that can be read: {error}"
             raise failed(Exit.USAGE, what, "--map", "for example --map bert=resnet50") from None

@@ -30,6 +30,7 @@ from reshape_controller.replay.shell import Scene
 from reshape_controller.replay.trace_rows import JSON_SUFFIXES
 from reshape_profiles.files import load
 from reshape_profiles.loader import Bundle, ProfileError, bundled
+from reshape_sidecar import foreign
 from reshape_sidecar.device_truth import DeviceTruth, DeviceTruthError
 from reshape_sidecar.device_truth import load as load_truth
 
@@ -165,7 +166,7 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
     path = Path(name)
     known = [profile.job_type for profile in bundle.profiles]
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = foreign.read_text(path, foreign.INPUT_BYTES_MAX, "utf-8-sig")
     except OSError as error:
         more = "replay also accepts case-study, compare also all"
         remedy = f"give a trace file, or one of {', '.join(RECIPES)}; {more}"

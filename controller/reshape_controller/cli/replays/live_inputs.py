@@ -7,7 +7,6 @@ write-protected, and their hashes are checked again at the end. State: the folde
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,7 @@ from reshape_controller.replay.time_scaling import ScaledScene, scale_scene
 from reshape_controller.replay.traces import jsonl_text, parse
 from reshape_profiles import files, loader
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
-from reshape_sidecar import device_truth
+from reshape_sidecar import device_truth, foreign
 
 REPORT_EVERY_S = 1.0
 """Interval of progress reports of hooked programs."""
@@ -130,7 +129,7 @@ def _read(folder: Path, scene: Scene) -> Scene:
         p for p in files.load(folder / PROFILES).bundle.profiles if p.job_type != DEFAULT_TYPE
     )
     ((name, overhead),) = files.load(folder / COSTS).bundle.costs
-    text = (folder / WORKLOAD).read_text(encoding="utf-8")
+    text = foreign.read_text(folder / WORKLOAD, foreign.INPUT_BYTES_MAX)
     kinds = [profile.job_type for profile in profiles]
     return replace(
         scene,
@@ -151,7 +150,4 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in _files(folder)
-    }
+    return {path.relative_to(folder).as_posix(): foreign.sha256(path) for path in _files(folder)}

@@ -18,6 +18,7 @@ from reshape_gpu.strict_yaml import NotYaml
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes import settings as defaults
 from reshape_launcher.kubernetes.settings import ClaimMount, OpenClaim, PodSettings
+from reshape_sidecar import foreign
 
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
@@ -95,7 +96,7 @@ class ClusterFile(_Strict):
 def read(path: Path) -> PodSettings:
     """Return the settings in the file. Raises CliError (usage) with every problem."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = foreign.read_text(path, foreign.SETTINGS_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as error:
         what = f"the cluster file cannot be read: {getattr(error, 'strerror', None) or error}"
         raise failed(

@@ -20,6 +20,7 @@ from reshape_controller.live.notifications.targets import Event, Target
 from reshape_gpu import strict_yaml
 from reshape_gpu.errors import Problem
 from reshape_gpu.strict_yaml import NotYaml
+from reshape_sidecar import foreign
 
 SECRET_LENGTH_MIN = 16
 TARGETS_MAX = 32
@@ -53,7 +54,8 @@ def read(name: str | None, where: str) -> tuple[Target, ...]:
         return ()
     path = Path(name).expanduser().absolute()
     try:
-        text, mode = path.read_text(encoding="utf-8"), stat.S_IMODE(path.stat().st_mode)
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = foreign.read_text(path, foreign.SETTINGS_BYTES_MAX)
         value = strict_yaml.load(text)
     except (OSError, UnicodeDecodeError) as error:
         what = f"notify: the file cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -132,7 +134,8 @@ def _target(name: str, fields: _TargetFields, path: Path) -> Target:
 
 def _secret(name: str, path: Path) -> str:
     try:
-        mode, text = stat.S_IMODE(path.stat().st_mode), path.read_text(encoding="utf-8").strip()
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = foreign.read_text(path, foreign.SECRET_BYTES_MAX).strip()
     except (OSError, UnicodeDecodeError) as error:
         what = f"{name}.secret_file: it cannot be read: {getattr(error, 'strerror', None) or error}"
         raise failed(Exit.USAGE, what, str(path), "write the secret there, mode 0600") from None

@@ -22,7 +22,7 @@ from reshape_controller.http.app import LEADER_ROUTES, Route, Server
 from reshape_controller.http.base import Context, Gate, NotFound
 from reshape_controller.http.probes import StandbyContext
 from reshape_gpu.config import Config
-from reshape_sidecar import state_files
+from reshape_sidecar import foreign, state_files
 
 ONLY_PUBLIC = ("tls_cert", "tls_key", "trusted_proxy", "public_names")
 LOOK_S = 60.0
@@ -41,6 +41,8 @@ class Certificate:
 
     def load(self) -> None:
         """Load both files, for later connections. Raises OSError."""
+        for path in (self.cert, self.key):  # OpenSSL would wait at a FIFO
+            foreign.read(path, foreign.SETTINGS_BYTES_MAX)
         self.context.load_cert_chain(self.cert, self.key, password=lambda: b"")
 
     async def follow(self) -> None:

@@ -22,6 +22,7 @@ from reshape_controller.store.protocol import Store, StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_gpu.config import Config
 from reshape_gpu.errors import ClientError
+from reshape_sidecar import foreign
 
 CREDENTIALS_BYTES_MAX = 4096
 
@@ -128,8 +129,7 @@ def _credentials(config: Config) -> Credentials | None:
     path = Path(name).expanduser().absolute()
     try:
         _private(path, "the file with the store's credentials")
-        with path.open("rb") as file:
-            text = file.read(CREDENTIALS_BYTES_MAX).decode("utf-8").strip()
+        text = foreign.read_text(path, CREDENTIALS_BYTES_MAX).strip()
     except (OSError, UnicodeDecodeError) as error:
         what = f"the store's credentials cannot be read: {error}"
         remedy = "give a file with one line USER:PASSWORD, mode 0600"
@@ -147,7 +147,7 @@ def _ca(config: Config) -> Path | None:
         return None
     path = Path(name).expanduser().absolute()
     try:
-        path.read_bytes()
+        foreign.read(path, foreign.SETTINGS_BYTES_MAX)
     except OSError as error:
         what = f"the CA certificates cannot be read: {path}: {error.strerror}"
         remedy = "give the PEM file of the CA that signed the server's certificate"

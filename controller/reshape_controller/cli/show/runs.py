@@ -5,6 +5,7 @@ Does: finds them, and makes a store that is a copy. Never: writes into the folde
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from reshape_controller.store.digest import GENESIS, seal
 from reshape_controller.store.protocol import Store
 from reshape_controller.store.sqlite.backup import back_up
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_sidecar import codec
+from reshape_sidecar import codec, foreign
 
 STORE, HOME, LOGS_OF_REPLAYS = "store.sqlite", "home", "log"
 FIRST = "adaptive"
@@ -40,20 +41,22 @@ class Run:
 
     @property
     def logs(self) -> Path | None:
-        """The folder of the jobs' folders; None for a replay."""
-        return None if self.is_replay else self.path.parent / "jobs"
+        """The folder of the jobs' folders; None for a replay, and for a link."""
+        jobs = self.path.parent / "jobs"
+        return None if self.is_replay or jobs.is_symlink() else jobs
 
 
 def runs_in(folder: Path) -> tuple[Run, ...]:
     """Return the runs of a folder, by name. Raises CliError if there is none."""
     if folder.is_file() and folder.suffix in (".sqlite", ".jsonl"):
         return (Run(folder.stem, folder),)
-    found = []
+    found: list[Run] = []
+    inside = folder.resolve()
     for depth in range(DEPTH_MAX):
         begin = "*/" * depth
-        for path in sorted(folder.glob(f"{begin}{STORE}")):
+        for path in _within(inside, folder.glob(f"{begin}{STORE}")):
             found.append(Run(_name(folder, path), path))
-        for path in sorted(folder.glob(f"{begin}{LOGS_OF_REPLAYS}/*.jsonl")):
+        for path in _within(inside, folder.glob(f"{begin}{LOGS_OF_REPLAYS}/*.jsonl")):
             place = path.parent.parent.relative_to(folder) / path.stem
             found.append(Run(place.as_posix(), path))
     if not found:
@@ -63,6 +66,21 @@ def runs_in(folder: Path) -> tuple[Run, ...]:
         )
         raise failed(Exit.NOT_FOUND, what, str(folder), remedy)
     return tuple(found)
+
+
+def _within(folder: Path, paths: Iterable[Path]) -> list[Path]:
+    """Return the paths that no link leads out of ``folder``, in order. Raises CliError at a link
+    that does."""
+    found = sorted(paths)
+    for path in found:
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError):  # RuntimeError: a link to itself
+            real = None
+        if real is None or not real.is_relative_to(folder):
+            what = "it is a link that leaves the folder, or leads nowhere"
+            raise failed(Exit.FAILED, what, str(path), f"remove it, or show {real or 'a copy'}")
+    return found
 
 
 def _name(folder: Path, path: Path) -> str:
@@ -101,9 +119,13 @@ async def open_copy(run: Run, folder: Path) -> Store:
 async def _fill(store: Store, log: Path) -> None:
     """Append the records of a replay's log, and write their rows. Raises CliError."""
     engine, digest = Engine(), GENESIS
-    with log.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+    with foreign.reader(log) as lines:
+        number = 0
+        while line := lines.readline(foreign.INPUT_BYTES_MAX + 1):
+            number += 1
             try:
+                if len(line) > foreign.INPUT_BYTES_MAX:
+                    raise ValueError("it is too long")
                 record = codec.loads(LogRecord, line)
                 sealed = seal(digest, record)
                 done = redo(engine, sealed)

@@ -112,6 +112,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None] | None = None)
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a connection for reading and writing, with durable commits. Raises StoreError."""
+    _require_regular(path)
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S
     )
@@ -138,6 +139,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
 
     Makes a ``-shm`` file (shared memory; it holds no data) only if there is a log to read.
     """
+    _require_regular(path)
     wal = path.with_name(path.name + "-wal")
     mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
     return sqlite3.connect(
@@ -145,8 +147,20 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
     )
 
 
+def _require_regular(path: Path) -> None:
+    """Raise StoreError if a file of the store is none: SQLite would wait at a FIFO."""
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        try:
+            if part.exists() and not part.is_file():
+                raise StoreError(f"{part}: is no regular file; remedy: restore it from a backup")
+        except OSError as error:
+            raise StoreError(f"{part}: {error.strerror}; remedy: restore it") from None
+
+
 def inspect(path: Path) -> None:
     """Verify the file without touching it. Raises StoreCorrupt, or StoreError if it is not ours."""
+    _require_regular(path)
     if path.stat().st_size == 0:
         raise corrupt(path, 0, "the file is empty")
     connection = connect_readonly(path)

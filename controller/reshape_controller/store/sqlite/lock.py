@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from reshape_controller.store.protocol import StoreError
+from reshape_sidecar import foreign
 
 NETWORK = frozenset(
     (
@@ -100,7 +101,11 @@ class ProcessLock:
 
     def take(self) -> None:
         """Take the lock. Raises StoreInUse, with the holder's pid, if another process has it."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fd = foreign.descriptor(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            what = f"{self._path}: cannot be opened: {error.strerror}"
+            raise StoreError(f"{what}; remedy: remove it if no controller runs") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
