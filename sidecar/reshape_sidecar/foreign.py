@@ -72,8 +72,8 @@ def descriptor(
 ) -> int:
     """Return a descriptor of a regular file; it never waits.
 
-    ``follow``: whether the last part of the path may be a link. ``within``: the folder that the
-    file must be in, wherever links on the way lead. Raises OSError, of
+    ``follow``: whether the last part of the path may be a link. ``within``: the folder, without
+    links in its path, that the file must be in, wherever links on the way lead. Raises OSError, of
     which NotRegular and Outside.
     """
     with contextlib.suppress(FileNotFoundError):  # not even opened: that alone may move a device
@@ -84,7 +84,7 @@ def descriptor(
         _require_regular(os.fstat(opened).st_mode, path)
         if within is not None:
             real = Path(os.readlink(f"/proc/self/fd/{opened}"))
-            if not real.is_relative_to(within.resolve()):
+            if not real.is_relative_to(within):
                 raise Outside(errno.EXDEV, f"leads to {real}, outside of {within}", str(path))
         os.set_blocking(opened, True)
     except BaseException:

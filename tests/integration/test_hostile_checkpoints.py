@@ -27,7 +27,7 @@ ALWAYS = ("claim-fifo", "manifest-endless", "entry-terabyte", "deep")
 def job(tmp_path: Path) -> Iterator[Bed]:
     with bed(tmp_path) as made:
         yield made
-    foreign.remove_tree(made.checkpoints)  # pytest cannot remove every one of them
+    foreign.remove_tree(tmp_path / "checkpoints")  # pytest cannot remove every one of them
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Iterator[Bed]:
 )
 def test_the_gpus_of_a_hostile_job_are_free_in_time(job: Bed, kind: str) -> None:
     job.training(programs.IGNORES)
-    hostile_folders.KINDS[kind](job.checkpoints)
+    hostile_folders.KINDS[kind](job.path / "checkpoints")
     began_s = time.monotonic()
     job.coordinator.want(
         Mode.EXIT,
@@ -54,8 +54,9 @@ def test_the_gpus_of_a_hostile_job_are_free_in_time(job: Bed, kind: str) -> None
 
 @pytest.mark.gate
 def test_a_claim_that_reads_without_an_end_keeps_no_gpu(job: Bed) -> None:
-    job.checkpoints.mkdir()
-    hostile_folders.KINDS["entry-terabyte"](job.checkpoints)
+    checkpoints = job.path / "checkpoints"
+    checkpoints.mkdir()
+    hostile_folders.KINDS["entry-terabyte"](checkpoints)
     job.initialised("import time\ntime.sleep(600)\n")
     job.coordinator.want(Mode.RUN, "GPU-0")
     time.sleep(1.0)  # the claim of its start reads
@@ -73,9 +74,9 @@ def test_a_claim_that_reads_without_an_end_keeps_no_gpu(job: Bed) -> None:
 @pytest.mark.gate
 def test_a_huge_script_and_a_fifo_for_a_log_hold_nothing_up(job: Bed) -> None:
     job.training(programs.IGNORES, framework="other")
-    with (job.code / "train.py").open("ab") as script:
+    with (job.path / "code" / "train.py").open("ab") as script:
         script.truncate(3 << 30)
-    log = job.logs() / "training.log"
+    log = job.folder.logs / "training.log"
     log.rename(log.with_name("old"))
     hostile_folders.fifo(log)
     killed = job.kill_agent()
@@ -87,7 +88,7 @@ def test_a_huge_script_and_a_fifo_for_a_log_hold_nothing_up(job: Bed) -> None:
         kill_after_s=0.2,
     )
     job.coordinator.until("stopped", lambda o: o.stopped_generation == generation)
-    (job.code / "train.py").unlink()
-    (job.code / "train.py").write_text(programs.IGNORES)
+    (job.path / "code" / "train.py").unlink()
+    (job.path / "code" / "train.py").write_text(programs.IGNORES)
     job.started(job.coordinator.want(Mode.RUN, "GPU-0"))
-    assert (job.logs() / "training.log").is_file()
+    assert log.is_file()

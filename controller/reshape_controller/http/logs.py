@@ -99,7 +99,7 @@ class JobLogs(Handler):
             folder = self.context.control.log_folder(replace(job, attempt=number))
             chunk = None
             if folder is not None:
-                within = _without_links(folder, job.id)
+                within = without_links(folder, job.id)
                 chunk = read(folder / name, number, start, tail, within)
             if chunk is not None:
                 newest = chunk
@@ -128,7 +128,7 @@ class JobLogs(Handler):
         self.finish(chunk.data)
 
 
-def _without_links(folder: Path, job: str) -> Path:
+def without_links(folder: Path, job: str) -> Path:
     """Return where a folder of logs is if no folder of the job, which its user may write, is a
     link."""
     if job not in folder.parts:
