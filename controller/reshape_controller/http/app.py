@@ -233,6 +233,7 @@ class Server:
             idle_connection_timeout=IDLE_CONNECTION_S,
             body_timeout=BODY_S,
         )
+        application.settings["on_permitted"] = self._server.on_permitted
         self._socket = listening
 
     @property

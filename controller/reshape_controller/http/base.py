@@ -6,6 +6,7 @@ strictly, writes JSON, and turns errors into ``{code, message, path, hint}``.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Mapping
@@ -14,6 +15,10 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 import tornado.web
+from tornado.concurrent import Future
+from tornado.http1connection import HTTP1Connection
+from tornado.ioloop import IOLoop
+from tornado.iostream import IOStream
 
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Identity, Role
@@ -25,7 +30,7 @@ from reshape_controller.http.failures import Failures
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import NO_ROUTE, Metrics
 from reshape_controller.http.overtaking import StartReasons
-from reshape_controller.http.streams import Streams
+from reshape_controller.http.room import Room
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.control import Control
@@ -37,6 +42,10 @@ from reshape_controller.records.limits import NAME_LENGTH_MAX
 from reshape_controller.store.protocol import JobRow
 from reshape_launcher.spec import Containment, Hold
 
+REFUSED_BODY_S = 1.0
+"""Longest wait for the body of a request that its headers refuse."""
+SEND_S = 60.0
+"""Longest time for a client to take an answer."""
 BODY_BYTES_MAX = 256 * 1024
 """A job record or a SideCar's report is far smaller; more is refused with 413."""
 LIMIT_MAX = 1000
@@ -89,15 +98,20 @@ class Context:
     """What holds the processes of attempts that start now."""
     peers: frozenset[str] | None = None
     """Addresses that may connect; None: all."""
-    streams: Streams = field(default_factory=Streams)
+    room: Room = field(default_factory=Room)
     failures: Failures = field(default_factory=Failures)
     start_reasons: StartReasons = field(default_factory=StartReasons)
     sessions: Sessions | None = None
     """Logins of the page; None: a cookie opens nothing."""
 
 
+@tornado.web.stream_request_body
 class Gate(tornado.web.RequestHandler):
-    """Base of all handlers: authorization, and the form of an answer."""
+    """Base of all handlers: authorization, and the form of an answer.
+
+    A request is permitted or refused once its headers are there. Until it is permitted, its
+    connection counts as idle: it gives way to a new one.
+    """
 
     context: Access
     rights: Mapping[str, Right]
@@ -115,6 +129,7 @@ class Gate(tornado.web.RequestHandler):
         self.context = context
         self.rights = rights
         self.templates = templates
+        self.request.body = b""
 
     def set_default_headers(self) -> None:
         self.set_header("Server", "reshape")
@@ -122,15 +137,78 @@ class Gate(tornado.web.RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
     async def prepare(self) -> None:
+        """Permit the request by its headers, or refuse it. Raises what ``permit`` does."""
+        try:
+            await self.permit()
+        except Exception:
+            await self._let_body_come()
+            raise
+        asks = self.application.settings.get("on_permitted")
+        if asks is not None:
+            asks(self._stream(), is_open=self.right() is Right.OPEN)
+
+    async def permit(self) -> None:
         """Refuse a request that is not authorized, or too large. Raises ApiError."""
         self.check_peer()
         self.check_host()
         self.authorize()
-        if len(self.request.body) > self.body_bytes_max:
-            size = len(self.request.body)
-            message = f"the body has {size} bytes, more than {self.body_bytes_max}"
+        size = self.request.headers.get("Content-Length", "0")
+        self._check_size(int(size) if size.isascii() and size.isdigit() else 0)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Collect the body, which the server bounds."""
+        self.request.body += chunk
+
+    def body(self) -> bytes:
+        """The whole body. Raises ApiError if it is too large."""
+        self._check_size(len(self.request.body))
+        return self.request.body
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self.body_bytes_max:
+            message = f"the body has {size_bytes} bytes, more than {self.body_bytes_max}"
             hint = "send less; what a job reads belongs into files of its folder code"
             raise ApiError(413, ErrorBody("too-large", message, "body", hint))
+
+    async def _let_body_come(self) -> None:
+        """Wait a moment for the body of a refused request: the connection closes after the answer,
+        and with unread bytes in it the client would lose that answer."""
+        coming = getattr(self.request, "_body_future", None)
+        if coming is None or self._prepared_future is None:
+            return
+        self._prepared_future.set_result(None)  # the server goes on to read
+        await asyncio.wait((coming,), timeout=REFUSED_BODY_S)
+
+    def _stream(self) -> IOStream | None:
+        """The connection's stream; None once it is closed."""
+        connection = self.request.connection
+        return connection.stream if isinstance(connection, HTTP1Connection) else None
+
+    def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Future[None]:
+        """Send the answer; the request is under way until the client has taken it, and a client
+        that does not take it in time loses its connection."""
+        loop, sent = IOLoop.current(), super().finish(chunk)
+        late = loop.call_later(SEND_S, self._close_unsent)
+
+        def taken(_: Future[None]) -> None:
+            loop.remove_timeout(late)
+            self._leave()
+
+        sent.add_done_callback(taken)
+        return sent
+
+    def on_connection_close(self) -> None:
+        """Note that the client is gone."""
+        super().on_connection_close()
+        self._leave()
+
+    def _close_unsent(self) -> None:
+        stream = self._stream()
+        if stream is not None:
+            stream.close()
+
+    def _leave(self) -> None:
+        """Forget the request as one that is under way."""
 
     def right(self) -> Right | None:
         """The right that this request needs; None if the path has no such method."""
@@ -302,11 +380,16 @@ class Handler(Gate):
     """Base of the handlers of a daemon that leads."""
 
     context: Context
+    _share = ""
+    """Under which the request is counted as under way; empty if it is not."""
 
-    async def prepare(self) -> None:
+    async def permit(self) -> None:
         """Add the daemon's time, which the machine's clock may differ from, and check that the job
         of the path may be asked about. Raises ApiError, UnknownJob, StoreError."""
-        await super().prepare()
+        await super().permit()
+        if self._identity is not None:
+            self.context.room.enter(self.share())
+            self._share = self.share()
         self.set_header("Reshape-Now", f"{self.context.clock.now_s():.3f}")
         right = self.right()
         if right is not None and right.about_job and self.identity.role is not Role.OPERATOR:
@@ -316,6 +399,15 @@ class Handler(Gate):
                 raise unknown_job(self.path_args[0])
             self.obey(verdict)
             self.path_args[0] = row.id  # a name may belong to another job in a moment
+
+    def share(self) -> str:
+        """The name under which the room of a daemon is shared out."""
+        return self.identity.name
+
+    def _leave(self) -> None:
+        if self._share:
+            self.context.room.leave(self._share)
+            self._share = ""
 
     def user(self) -> str:
         """The author for the history. The operator's token has many authors, so the client says
@@ -359,8 +451,8 @@ class Handler(Gate):
 class NotFound(Gate):
     """Handles every path that is no route."""
 
-    async def prepare(self) -> None:
-        await super().prepare()
+    async def permit(self) -> None:
+        await super().permit()
         body = ErrorBody("not-found", f"unknown path {self.request.path}", "", "/v1/openapi.json")
         raise ApiError(404, body)
 

@@ -37,7 +37,7 @@ class Profiles(Handler):
         self.answer(ProfileList(await self.context.control.store.profiles()))
 
     async def post(self) -> None:
-        profiles = parse(body_json(self.request.body), "body").profiles
+        profiles = parse(body_json(self.body()), "body").profiles
         recorded = await self.context.control.record(profiles)
         same = tuple(p.job_type for p in profiles if p.job_type not in recorded)
         self.answer(ProfilesRecorded(recorded, same))

@@ -1,8 +1,9 @@
 """Bounds on the connections of a server: their number, and the time until a request's headers.
 
 Does: keeps descriptors free for the daemon's own work (the store, launches, checks of releases); at
-the bound closes the connection that has waited longest without a request, so that clients that
-send nothing keep no other client out. State: since when each open connection has waited.
+the bound closes the connection that has waited longest without a permitted request, so that clients
+that send nothing, or a part of a body, keep no other client out. State: since when each open
+connection has waited.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tornado.iostream import IOStream
 
 HEADER_S = 10.0
 """Longest time from a connection's start until the headers of its first request are there."""
+OPEN_MAX = 16
+"""Requests without a token whose bodies may be awaited at once, such as logins."""
 RESERVED_FILES = 256
 """Descriptors that connections leave to the daemon itself; of a low limit it is the half."""
 LOG_AGAIN_S = 60.0
@@ -44,7 +47,10 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         super().initialize(*args, **kwargs)
         self._streams: set[IOStream] = set()
         self._waiting: dict[IOStream, None] = {}
-        """Connections that wait for the headers of a request; the longest wait first."""
+        """Connections without a request that was permitted or has come whole; the longest wait
+        first."""
+        self._open: dict[IOStream, None] = {}
+        """Those of them with a request that needs no token, which begins with its headers."""
         self._asked: set[IOStream] = set()
         """Connections on which a request has come."""
         self._log_at_s = 0.0
@@ -74,7 +80,25 @@ class BoundedServer(tornado.httpserver.HTTPServer):
     def on_headers(self, stream: IOStream) -> None:
         """Note that the headers of a request have come."""
         self._waiting.pop(stream, None)
+        self._waiting[stream] = None
         self._asked.add(stream)
+
+    def on_permitted(self, stream: IOStream | None, *, is_open: bool) -> None:
+        """Note that a request is permitted by its headers. ``is_open``: it needs no token, so until
+        it is whole its connection still gives way; a few of these may wait."""
+        if stream is None:
+            return
+        if not is_open:
+            self._waiting.pop(stream, None)
+        elif stream in self._waiting:
+            self._open[stream] = None
+            if len(self._open) > OPEN_MAX:
+                self._close(next(iter(self._open)))
+
+    def on_request(self, stream: IOStream) -> None:
+        """Note that a request is whole."""
+        self._waiting.pop(stream, None)
+        self._open.pop(stream, None)
 
     def on_close(self, server_conn: Any) -> None:
         self._forget(server_conn.stream)
@@ -105,11 +129,12 @@ class BoundedServer(tornado.httpserver.HTTPServer):
     def _forget(self, stream: IOStream) -> None:
         self._streams.discard(stream)
         self._waiting.pop(stream, None)
+        self._open.pop(stream, None)
         self._asked.discard(stream)
 
 
 class _UntilHeaders(httputil.HTTPMessageDelegate):
-    """Passes a request on, and tells the server when its headers are there."""
+    """Passes a request on, and tells the server when its headers are there, and when all of it."""
 
     def __init__(
         self, inner: httputil.HTTPMessageDelegate, server: BoundedServer, stream: IOStream
@@ -130,6 +155,7 @@ class _UntilHeaders(httputil.HTTPMessageDelegate):
         return self._inner.data_received(chunk)
 
     def finish(self) -> None:
+        self._server.on_request(self._stream)
         self._inner.finish()
 
     def on_connection_close(self) -> None:

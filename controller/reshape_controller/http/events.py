@@ -60,12 +60,13 @@ class Events(Handler):
     _authorize_at_s = 0.0
 
     def on_connection_close(self) -> None:
+        super().on_connection_close()
         self._is_closed = True
 
     async def get(self) -> None:
         open_s = self.number("wait_s", OPEN_MAX_S, 0.0, OPEN_MAX_S)
         asked = self._asked()
-        with self.context.streams.open(self.identity.name):
+        with self.context.room.hold(self.identity.name):
             self.set_header("Content-Type", "text/event-stream; charset=utf-8")
             self.set_header("X-Accel-Buffering", "no")  # of nginx: send each event at once
             self._authorize_at_s = time.monotonic() + AUTHORIZE_S

@@ -86,7 +86,7 @@ class Jobs(JobHandler):
     async def post(self) -> None:
         kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip()
         parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
-        spec = self.owned(parse(body_text(self.request.body), looks=self.looks))
+        spec = self.owned(parse(body_text(self.body()), looks=self.looks))
         job = await self.context.control.submit(spec, self._key())
         self.set_header("Location", f"/v1/jobs/{job}")
         self.answer(self.view(await self.row(job)), 201)
@@ -133,7 +133,7 @@ class Arrays(JobHandler):
     """POST a record with ``array``: all of its members are submitted, or none."""
 
     async def post(self) -> None:
-        record = load_json(body_text(self.request.body))
+        record = load_json(body_text(self.body()))
         specs = []
         for member in members(record if isinstance(record, dict) else {}):
             specs.append(self.owned(parse_record(member, looks=self.looks)))
@@ -146,7 +146,7 @@ class Trials(JobHandler):
     """POST a record: what would happen if it were submitted."""
 
     async def post(self) -> None:
-        spec = self.owned(from_json(body_text(self.request.body), looks=self.looks))
+        spec = self.owned(from_json(body_text(self.body()), looks=self.looks))
         found = await self.context.control.try_out(spec, self.context.clock.now_s())
         if not lists_all(self.identity, self.context.identities.users_see_all):
             found = replace(found, changes=())
@@ -182,7 +182,7 @@ class JobPin(JobHandler):
     """POST the only size that a job may have; null allows all its sizes again."""
 
     async def post(self, key: str) -> None:
-        body = body_json(self.request.body)
+        body = body_json(self.body())
         if not isinstance(body, dict) or list(body) != ["size"]:
             raise bad_request('the body is not {"size": N} or {"size": null}', "body")
         job = await self.context.control.pin(key, body["size"], self.user())

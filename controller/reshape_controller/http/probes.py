@@ -77,8 +77,8 @@ class Standby(Gate):
 
     context: StandbyContext
 
-    async def prepare(self) -> None:
-        await super().prepare()
+    async def permit(self) -> None:
+        await super().permit()
         hint = "ask the leader"
         raise ApiError(503, ErrorBody("standby", _reason(self.context.leadership), "", hint))
 
@@ -86,8 +86,8 @@ class Standby(Gate):
 class PodsStandby(Alive):
     """Handles every other path for pods; the error names no leader, and a SideCar asks again."""
 
-    async def prepare(self) -> None:
-        await super().prepare()
+    async def permit(self) -> None:
+        await super().permit()
         raise ApiError(503, ErrorBody("standby", "this controller is a standby"))
 
 

@@ -24,7 +24,7 @@ class SessionPage(Handler):
 
     async def post(self) -> None:
         self.check_origin()
-        given = _credential(body_json(self.request.body))
+        given = _credential(body_json(self.body()))
         session = self._begun(*given)
         cookie, age_s = self._sessions.cookie(session), int(SESSION_S)
         self.set_cookie(self.cookie_name(), cookie, max_age=age_s, **self.cookie_settings())

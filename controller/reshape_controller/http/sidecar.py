@@ -7,6 +7,7 @@ report strictly; answers with the desired state of ``SidecarHub``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from http import HTTPStatus
 
 from reshape_controller.access.identity import Identity, Role
@@ -45,7 +46,7 @@ class SideCar(Handler):
         return ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
 
     async def post(self, job: str, attempt: str) -> None:
-        observed = codec.loads(Observed, body_text(self.request.body))
+        observed = codec.loads(Observed, body_text(self.body()))
         if (observed.job, observed.attempt) != (job, int(attempt)):
             raise bad_request(f"the report is of attempt {observed.attempt} of {observed.job}")
         if observed.worker != self._worker():
@@ -56,11 +57,9 @@ class SideCar(Handler):
                 "version",
             )
         wait_s = self.number("wait_s", 0.0, 0.0, HOLD_MAX_S)
-        exchange = self.context.hub.exchange(job, int(attempt), observed, wait_s, self._level())
-        self._exchange = asyncio.ensure_future(exchange)
         self.set_header(LEVEL_HEADER, str(WIRE_LEVEL))
         try:
-            desired = await self._exchange
+            desired = await self._exchanged(job, int(attempt), observed, wait_s)
         except asyncio.CancelledError:
             return
         if desired is None:
@@ -68,6 +67,26 @@ class SideCar(Handler):
             return
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.finish(codec.dumps(desired))
+
+    async def _exchanged(
+        self, job: str, attempt: int, observed: Observed, wait_s: float
+    ) -> Desired | None:
+        """Take the report, and return the answer once there is one. Raises ApiError if there is no
+        room to hold it; the report counts all the same."""
+        with contextlib.ExitStack() as held:
+            has_room = wait_s == 0 or held.enter_context(self.context.room.hold_poll(self.share()))
+            wait_s = wait_s if has_room else 0.0
+            exchange = self.context.hub.exchange(job, attempt, observed, wait_s, self._level())
+            self._exchange = asyncio.ensure_future(exchange)
+            desired = await self._exchange
+        if not has_room and (desired is None or not _is_news(desired, observed)):
+            what = "more polls wait than this controller has connections for"
+            raise ApiError(429, ErrorBody("too-many-requests", what, "query wait_s", "try again"))
+        return desired
+
+    def share(self) -> str:
+        """Each worker has a share of its own."""
+        return f"{self.identity.name}/{self._worker()}"
 
     def _level(self) -> int:
         """Return the level of the SideCar; raises ApiError if its header is no number."""
@@ -81,5 +100,11 @@ class SideCar(Handler):
 
     def on_connection_close(self) -> None:
         """Cancel the exchange: the SideCar hung up, so its answer cannot be delivered."""
+        super().on_connection_close()
         if self._exchange is not None:
             self._exchange.cancel()
+
+
+def _is_news(desired: Desired, observed: Observed) -> bool:
+    """Whether an answer says more than the report."""
+    return (desired.epoch, desired.generation) != (observed.epoch, observed.generation)

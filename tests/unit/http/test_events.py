@@ -19,7 +19,7 @@ from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.http import events as module
 from reshape_controller.http import feed
-from reshape_controller.http import streams as bounds
+from reshape_controller.http import room as bounds
 from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
 
 ROLES = {"ada": Role.USER, "bob": Role.USER, "vera": Role.VIEWER}
@@ -241,7 +241,7 @@ def test_a_revoked_token_ends_the_stream(tmp_path: Path) -> None:
 
 def streams(it: Api) -> int:
     """Number of event streams that are open."""
-    return it.context.streams._counts.total()
+    return it.context.room.held
 
 
 async def become(it: Api, count: int) -> None:
@@ -254,22 +254,26 @@ async def become(it: Api, count: int) -> None:
 def test_no_identity_and_no_crowd_opens_more_streams_than_the_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "IDENTITY_STREAMS_MAX", 2)
-    monkeypatch.setattr(bounds, "STREAMS_MAX", 3)
+    monkeypatch.setattr(bounds, "HELD_MAX", 4)
 
     async def test(it: Api) -> None:
         stream = "/v1/events?wait_s=2"
-        tokens = ("ada", "ada", "bob")
-        waiting = [asyncio.create_task(it.ask("GET", stream, token=name)) for name in tokens]
-        await become(it, 3)
-        for name, what in (("ada", "ada has 2 event streams"), ("vera", "3 event streams are")):
-            refused = await it.ask("GET", "/v1/events?wait_s=0", token=name)
-            assert (refused.code, refused.json["code"]) == (429, "too-many-streams")
-            assert what in refused.json["message"]
-            assert refused.json["path"]
-            assert refused.json["hint"]
+        tokens = ("ada", "ada", "bob", "vera")
+        waiting = [asyncio.create_task(it.ask("GET", stream, token=name)) for name in tokens[:2]]
+        await become(it, 2)
+        refused = [await it.ask("GET", "/v1/events?wait_s=0", token="ada")]
+        waiting += [asyncio.create_task(it.ask("GET", stream, token=name)) for name in tokens[2:]]
+        await become(it, 4)
+        refused.append(await it.ask("GET", "/v1/events?wait_s=0"))
+        for answer, what in zip(
+            refused, ("ada has 2 requests that wait", "4 requests wait for"), strict=True
+        ):
+            assert (answer.code, answer.json["code"]) == (429, "too-many-requests")
+            assert what in answer.json["message"]
+            assert answer.json["path"]
+            assert answer.json["hint"]
         assert (await it.get("/v1/jobs")).code == 200
-        assert [(await each).code for each in waiting] == [200] * 3
+        assert [(await each).code for each in waiting] == [200] * 4
         assert (await it.ask("GET", "/v1/events?wait_s=0", token="ada")).code == 200
         assert streams(it) == 0
 

@@ -32,6 +32,7 @@ from reshape_controller.http.base import Context
 from reshape_controller.http.connections import connections_max
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
+from reshape_controller.http.room import Room
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live import gpu_use, inbox, retention
 from reshape_controller.live.admission import Admission
@@ -146,13 +147,14 @@ class Daemon:
         """Return a server for each socket."""
         sockets = (listening, for_sidecars, for_public)
         room = connections_max(sum(each is not None for each in sockets))
-        found = [Server(listening, self.context, connections=room)]
+        shared = replace(self.context, room=Room(room))
+        found = [Server(listening, shared, connections=room)]
         if for_sidecars is not None:
-            context = replace(self.context, host_names=self._sidecar_names)
+            context = replace(shared, host_names=self._sidecar_names)
             found.append(Server(for_sidecars, context, SIDECAR_ROUTES, connections=room))
         public = self._settings.public
         if for_public is not None and public is not None:
-            found.append(public.server(for_public, self.context, connections=room))
+            found.append(public.server(for_public, shared, connections=room))
         return found
 
     async def run(self, *servers: Server) -> None:
