@@ -28,6 +28,7 @@ from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.failures import Failures
 from reshape_controller.http.json_text import to_json
+from reshape_controller.http.log_watch import LogWatch
 from reshape_controller.http.metrics import NO_ROUTE, Metrics
 from reshape_controller.http.overtaking import StartReasons
 from reshape_controller.http.room import Room
@@ -99,6 +100,7 @@ class Context:
     peers: frozenset[str] | None = None
     """Addresses that may connect; None: all."""
     room: Room = field(default_factory=Room)
+    log_watch: LogWatch = field(default_factory=LogWatch)
     failures: Failures = field(default_factory=Failures)
     start_reasons: StartReasons = field(default_factory=StartReasons)
     sessions: Sessions | None = None

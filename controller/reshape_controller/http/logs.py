@@ -8,7 +8,8 @@ open between requests. The client remembers attempt and offset.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import functools
 import os
 import re
 import time
@@ -19,7 +20,7 @@ from reshape_controller.core.model import Job
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import bad_request, not_found
 from reshape_controller.store.protocol import JobRow
-from reshape_sidecar import foreign
+from reshape_sidecar import foreign, state_files
 from reshape_sidecar.init.logs import data_begin
 from reshape_sidecar.init.values import TRAINING_LOG
 
@@ -30,8 +31,8 @@ TAIL_LINES = 200
 TAIL_LINES_MAX = 100_000
 WAIT_MAX_S = 30.0
 """Longest time for which a request waits for more."""
-POLL_S = 0.2
-"""Pause between two reads of a file during that time."""
+AUTHORIZE_S = 1.0
+"""Longest time during that wait between two checks of the token."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\.log")
 
 
@@ -55,11 +56,18 @@ class Chunk:
 class JobLogs(Handler):
     """GET: the body is a part of the log, and the headers have the offset of the next part."""
 
+    _is_closed = False
+
+    def on_connection_close(self) -> None:
+        super().on_connection_close()
+        self._is_closed = True
+
     async def get(self, key: str) -> None:
         name = self.get_query_argument("file", TRAINING_LOG)
         if not _NAME.fullmatch(name):
             raise bad_request(f"{name!r} is not a log file name", "query file", "training.log")
         wait_s = self.number("wait_s", 0.0, 0.0, WAIT_MAX_S)
+        waits = wait_s > 0
         tail = self.count("tail", TAIL_LINES, 0, TAIL_LINES_MAX)
         start: int | None = None
         if self.get_query_argument("offset", None) is not None:
@@ -67,25 +75,42 @@ class JobLogs(Handler):
         attempt = self.count("attempt", 0)
         until_s = time.monotonic() + wait_s
         missed: int | None = 0
-        while True:
-            row = await self.row(key)
-            chunk = self._next_chunk(row, name, attempt, start, tail)
-            if chunk is not None:
-                missed = _sum(missed, chunk.missed)
-                chunk = replace(chunk, missed=missed)
-            ended = row.state.terminal
-            over = ended or time.monotonic() >= until_s
-            if over or (chunk is not None and chunk.data):
-                break
-            if chunk is not None:
-                attempt, start = chunk.attempt, chunk.next
-            await asyncio.sleep(POLL_S)
-            self.authorize()  # the token may be revoked meanwhile
+        is_held = False
+        with contextlib.ExitStack() as held:
+            while True:
+                row = await self.row(key)
+                before = self._look(row, name)
+                chunk = self._next_chunk(row, name, attempt, start, tail)
+                if chunk is not None:
+                    missed = _sum(missed, chunk.missed)
+                    chunk = replace(chunk, missed=missed)
+                ended, left_s = row.state.terminal, until_s - time.monotonic()
+                if ended or left_s <= 0 or self._is_closed or (chunk is not None and chunk.data):
+                    break
+                if not is_held:
+                    held.enter_context(self.context.room.hold(self.identity.name))
+                    is_held = True
+                if chunk is not None:
+                    attempt, start = chunk.attempt, chunk.next
+                look = functools.partial(self._look, row, name)
+                pause_s = min(left_s, AUTHORIZE_S)
+                await self.context.log_watch.changes((row.id, name), look, before, pause_s)
+                self.authorize()  # the token may be revoked meanwhile
         if chunk is None:
-            if wait_s == 0 or ended:
+            if not waits or ended:
                 raise _no_log(row, name, self._folder(row))
             chunk = Chunk(b"", 0, 0, 0)
         self._write_chunk(chunk, ended and chunk.next >= chunk.size)
+
+    def _look(self, row: JobRow, name: str) -> object:
+        """Return something that differs once there may be more to read, without a query."""
+        control = self.context.control
+        job = control.live_job(row.id)
+        if job is None or job.state.terminal:
+            return control.shown_seq()  # until the tables show its end
+        folder = control.log_folder(job)
+        version = None if folder is None else state_files.version(folder / name)
+        return job.attempt, job.state, version
 
     def _next_chunk(
         self, row: JobRow, name: str, attempt: int, start: int | None, tail: int

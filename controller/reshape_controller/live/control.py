@@ -247,6 +247,10 @@ class Control:
             for gpu in state.gpus.values()
         )
 
+    def live_job(self, job: JobId) -> Job | None:
+        """The job as the engine has it; None once it is over and forgotten."""
+        return self._loop.engine.state.jobs.get(job)
+
     def live_jobs(self) -> tuple[Job, ...]:
         """Each job that has not ended, by submission."""
         return tuple(self._loop.engine.state.jobs.values())
