@@ -6,6 +6,7 @@ the earliest deadline; dumps and loads itself.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import json
 from collections import deque
@@ -251,6 +252,12 @@ class State:
         rows += [codec.dumps(row) for row in self.profiles.rows()]
         rows += [codec.dumps(job if with_env else _bare(job)) for job in self.jobs.values()]
         return (codec.dumps(head), *_parts(rows))
+
+    def still(self) -> State:
+        """Return a copy to dump elsewhere: its rows are those of now, whatever happens to this."""
+        found = copy.copy(self)
+        found.jobs, found.gpus, found.hosts = dict(self.jobs), dict(self.gpus), dict(self.hosts)
+        return found
 
     @staticmethod
     def load(parts: tuple[str, ...]) -> State:

@@ -288,9 +288,13 @@ class Gate(tornado.web.RequestHandler):
 
     def answer(self, value: object, status: int = 200) -> None:
         """Finish with ``value`` as JSON."""
+        self.answer_text(to_json(value), status)
+
+    def answer_text(self, text: str, status: int = 200) -> None:
+        """Finish with a JSON text."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(to_json(value) + "\n")
+        self.finish(text + "\n")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Finish with an error, in one form for all errors, Tornado's own included."""

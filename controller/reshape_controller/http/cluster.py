@@ -13,6 +13,7 @@ from reshape_controller.access.rights import lists_all
 from reshape_controller.core.model import HostId
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_json
 from reshape_controller.http.errors import bad_request, unavailable
+from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import Present
 from reshape_controller.http.openapi import version
 from reshape_controller.http.profile_views import ProfileList, ProfilesRecorded
@@ -96,13 +97,18 @@ class HostAction(Handler):
 
 class TimelinePage(Handler):
     async def get(self) -> None:
+        async with self.context.room.turn(self.identity.name):
+            await self._answer_timeline()
+
+    async def _answer_timeline(self) -> None:
         from_s = self.number("from_s", 0.0, 0.0, 1e12)
         timeline = await self.context.timeline.read(self.context.control.store, from_s)
         if any(job.ended_at_s is None for job in timeline.jobs):
             timeline = replace(timeline, to_s=max(timeline.to_s, self.context.clock.now_s()))
         timeline = until(timeline, self.number("to_s", timeline.to_s, from_s, 1e12))
         most = self.count("max_spans", 0, 0, SPANS_MAX)
-        self.answer(await asyncio.to_thread(merged, timeline, most) if most else timeline)
+        found = await asyncio.to_thread(merged, timeline, most) if most else timeline
+        self.answer_text(await asyncio.to_thread(to_json, found))
 
 
 class UsagePage(Handler):
@@ -117,12 +123,14 @@ class UsagePage(Handler):
         to_s = min(now_s, self.number("to_s", now_s, from_s, 1e12))
         timeline, store = self.context.timeline, self.context.control.store
         by, user = By(name), self.listed_user()
-        self.answer(await timeline.usage(store, by, from_s, max(from_s, to_s), user))
+        async with self.context.room.turn(self.identity.name):
+            self.answer(await timeline.usage(store, by, from_s, max(from_s, to_s), user))
 
 
 class StatePage(Handler):
     async def get(self) -> None:
-        self.answer(StateView(self.context.control.state()))
+        async with self.context.room.turn(self.identity.name):
+            self.answer(StateView(await self.context.control.state()))
 
 
 class MetricsPage(Handler):

@@ -14,6 +14,7 @@ from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost
 from reshape_controller.core.model import FieldError
 from reshape_controller.live.control import Conflict, NotReady, Refused
 from reshape_controller.live.sidecar_hub import UnknownAttempt
+from reshape_controller.live.trial_process import TooManyTrials, TrialFailed
 from reshape_controller.records import RecordInvalid
 from reshape_controller.store.protocol import StoreError, UnknownPage
 from reshape_profiles.loader import ProfileError
@@ -80,6 +81,12 @@ def api_error(error: Exception) -> ApiError | None:
             return unavailable("not-ready", str(error))
         case Conflict():
             return ApiError(409, ErrorBody("conflict", str(error), "", error.hint))
+        case TooManyTrials():
+            what, _, remedy = str(error).partition("; ")
+            return ApiError(429, ErrorBody("too-many-requests", what, "", remedy))
+        case TrialFailed():
+            what, _, remedy = str(error).partition("; ")
+            return ApiError(503, ErrorBody("trial-failed", what, "", remedy))
         case UnknownJob():
             return not_found(_first(error), "reshape get lists the jobs")
         case UnknownHost():

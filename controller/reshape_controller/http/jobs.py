@@ -16,6 +16,7 @@ from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Job, JobSpec, JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
+from reshape_controller.http.json_text import to_json
 from reshape_controller.http.overtaking import goes_ahead, newest_ahead
 from reshape_controller.http.render import decision_view, event_view, job_view, jobs_in, public_view
 from reshape_controller.records import from_json, from_yaml, load_json, parse_record
@@ -26,7 +27,9 @@ from reshape_gpu.values import ArrayJobs, Decisions, History, JobPage, JobView, 
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARS_MAX = 200
-MEMBERS_AT_ONCE = 50
+MEMBERS_AT_ONCE = 10
+VIEWS_AT_ONCE = 10
+"""Views of jobs between which the rest of the daemon goes on."""
 QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
 """States of a job that waits for GPUs, or is about to get some."""
 NAME_PATTERN = r"[A-Za-z0-9._*?-]{1,128}"
@@ -100,15 +103,27 @@ class Jobs(JobHandler):
         return key
 
     async def get(self) -> None:
+        limit = self.count("limit", 100, 1, LIMIT_MAX)
+        if limit <= VIEWS_AT_ONCE:
+            return await self._list(limit)
+        async with self.context.room.turn(self.identity.name):
+            await self._list(limit)
+
+    async def _list(self, limit: int) -> None:
         page = await self.context.control.store.jobs(
-            limit=self.count("limit", 100, 1, LIMIT_MAX),
+            limit=limit,
             after=self.get_query_argument("after", None),
             states=self._states(),
             user=self.listed_user(),
             name=self._pattern(),
         )
-        views = tuple(replace(self.view(row), evaluations=()) for row in page.rows)
-        self.answer(JobPage(views, page.total, page.next_after))
+        texts = []
+        for row in page.rows:
+            texts.append(to_json(replace(self.view(row), evaluations=())))
+            if len(texts) % VIEWS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # the rest of the daemon goes on
+        head, tail = to_json(JobPage((), page.total, page.next_after)).split("[]", 1)
+        self.answer_text(f"{head}[{', '.join(texts)}]{tail}")
 
     def _pattern(self) -> str | None:
         name = self.get_query_argument("name", None)
@@ -135,10 +150,11 @@ class Arrays(JobHandler):
     async def post(self) -> None:
         record = load_json(body_text(self.body()))
         specs = []
-        for member in members(record if isinstance(record, dict) else {}):
-            specs.append(self.owned(parse_record(member, looks=self.looks)))
-            if len(specs) % MEMBERS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # the rest of the daemon goes on
+        async with self.context.room.turn(self.identity.name):
+            for member in members(record if isinstance(record, dict) else {}):
+                specs.append(self.owned(parse_record(member, looks=self.looks)))
+                if len(specs) % MEMBERS_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # the rest of the daemon goes on
         self.answer(ArrayJobs(await self.context.control.submit_all(specs)), 201)
 
 
@@ -147,7 +163,8 @@ class Trials(JobHandler):
 
     async def post(self) -> None:
         spec = self.owned(from_json(body_text(self.body()), looks=self.looks))
-        found = await self.context.control.try_out(spec, self.context.clock.now_s())
+        now_s = self.context.clock.now_s()
+        found = await self.context.control.try_out(self.identity.name, spec, now_s)
         if not lists_all(self.identity, self.context.identities.users_see_all):
             found = replace(found, changes=())
         self.answer(found)

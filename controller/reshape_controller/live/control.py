@@ -34,10 +34,11 @@ from reshape_controller.core.model import (
     JobState,
 )
 from reshape_controller.core.snapshot_builder import is_queued
+from reshape_controller.live import user_bounds
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.expectation import Expectation, Expectations
 from reshape_controller.live.loop import Loop, Stopped
-from reshape_controller.live.trial import trial
+from reshape_controller.live.trial_process import TrialRuns
 from reshape_controller.store.protocol import Store
 from reshape_gpu.values import Trial
 from reshape_profiles.schema import Profile
@@ -90,6 +91,7 @@ class Control:
         self._keyed = asyncio.Lock()
         """Held while a submission with a key looks for an earlier one."""
         self._expectations = Expectations()
+        self._trials = TrialRuns()
 
     @property
     def store(self) -> Store:
@@ -115,14 +117,22 @@ class Control:
         return job
 
     async def _enter(self, job: JobId, spec: JobSpec) -> JobId:
+        self._require_room((spec,))
         self._admission.admit(spec)
         event = ev.JobSubmitted(job, spec)
         await self._commit(event, on_settled=lambda: self._admission.entered(spec))
         return job
 
+    def _require_room(self, specs: Sequence[JobSpec]) -> None:
+        """Raise Refused if a user would have too much."""
+        errors = user_bounds.refusals(specs, self._loop.engine.state.jobs.values())
+        if errors:
+            raise Refused(errors)
+
     async def submit_all(self, specs: Sequence[JobSpec]) -> tuple[JobId, ...]:
         """Accept all jobs of an array, or none; they are in the log when this returns. Raises
         Refused, NotReady."""
+        self._require_room(specs)
         admitted: list[JobSpec] = []
 
         def settled() -> None:
@@ -145,12 +155,13 @@ class Control:
         await self._commit(*events, on_settled=settled)
         return tuple(jobs)
 
-    async def try_out(self, spec: JobSpec, now_s: float) -> Trial:
-        """Say what would happen if the job were submitted now; nothing changes. Raises Refused."""
+    async def try_out(self, identity: str, spec: JobSpec, now_s: float) -> Trial:
+        """Say what would happen if the job were submitted now; nothing changes. Raises Refused,
+        TooManyTrials, TrialFailed."""
         self._admission.admit(spec)
         self._admission.entered(spec)
         state, policy = self._loop.engine.state, self._loop.settings.policy
-        return await asyncio.to_thread(trial, state.dump(with_env=False), policy, spec, now_s)
+        return await self._trials.run(identity, state, policy, spec, now_s)
 
     async def cancel(self, key: str, user: str) -> JobId:
         """Cancel a job by id or name. Raises UnknownJob, Conflict, NotReady."""
@@ -271,9 +282,9 @@ class Control:
         """Number of records of the log that a start would have to read."""
         return self._loop.journal.since_snapshot()
 
-    def state(self) -> tuple[str, ...]:
+    async def state(self) -> tuple[str, ...]:
         """The engine's present state, without the environments of job records."""
-        return self._loop.engine.state.dump(with_env=False)
+        return await asyncio.to_thread(self._loop.engine.state.still().dump, with_env=False)
 
     def ready(self) -> tuple[bool, str]:
         """Whether requests are accepted now, and the reason if not."""

@@ -19,6 +19,8 @@ from reshape_controller.scheduling.predictor import Predictor
 
 FRESH_S = 2.0
 """Time for which a forecast is used again."""
+PAUSES = 9.0
+"""Least pause between two forecasts, in durations of one: a tenth of the time goes to them."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,21 @@ class Expectations:
         self._jobs: dict[JobId, Expectation] = {}
         self._seq = -1
         self._until_s = 0.0
+        self._again_s = 0.0
+        """When a job that is not in the forecast may have another made."""
 
     def of(self, job: JobId, engine: Engine, seq: int) -> Expectation:
         """Return the expectation of a job; ``seq`` is the newest record of the engine's log."""
         state = engine.state
         if job not in state.jobs:
             return NOTHING
-        stale = seq != self._seq and (time.monotonic() >= self._until_s or job not in self._jobs)
-        if stale:
+        now_s = time.monotonic()
+        due_s = self._until_s if job in self._jobs else self._again_s
+        if seq != self._seq and now_s >= due_s:
             self._jobs = dict.fromkeys(state.jobs, NOTHING) | forecast_of(engine.snapshot(), state)
-            self._seq, self._until_s = seq, time.monotonic() + FRESH_S
+            end_s = time.monotonic()
+            self._again_s = end_s + PAUSES * (end_s - now_s)
+            self._seq, self._until_s = seq, max(self._again_s, end_s + FRESH_S)
         return self._jobs.get(job, NOTHING)
 
 

@@ -21,6 +21,7 @@ from reshape_controller.access.token_file import TokenFileError
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError, UnknownJob
 from reshape_controller.core.model import FieldError, JobId, JobSpec
+from reshape_controller.live import user_bounds
 from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.control import Conflict, Control, NotReady
 from reshape_controller.live.journal import Fenced, Pauses
@@ -119,6 +120,9 @@ async def _entry(
         job = job_id(spec.name, item.id)
         if await _is_in_log(loop, job):
             return _Submission(item.id, None)
+        errors = user_bounds.refusals((spec,), loop.engine.state.jobs.values())
+        if errors:
+            raise Refused(errors)
         admission.admit(spec)
     except (RecordInvalid, Refused, Denied) as error:
         return await _rejection(loop, identities, item, error.errors)

@@ -55,12 +55,11 @@ def form_of(script: Path, package: str, roots: tuple[Path, ...]) -> Found:
 
 def _read(path: Path, package: str) -> Module:
     try:
-        with path.open("rb") as file:
-            source = file.read(SCRIPT_BYTES_MAX + 1)
+        source = foreign.read(path, SCRIPT_BYTES_MAX)
+    except foreign.TooLong:
+        raise Unread(f"{path} is longer than {SCRIPT_BYTES_MAX} bytes") from None
     except (OSError, ValueError) as error:
         raise Unread(f"{path} cannot be read: {error}") from None
-    if len(source) > SCRIPT_BYTES_MAX:
-        raise Unread(f"{path} is longer than {SCRIPT_BYTES_MAX} bytes")
     try:
         return read_module(source, package)
     except Unreadable as error:

@@ -11,6 +11,7 @@ import pytest
 
 from reshape_controller.core.model import HostId, JobId, JobState, Stage
 from reshape_controller.http.render import job_view, public_view
+from reshape_controller.live import user_bounds
 from reshape_controller.store.protocol import JobRow
 from reshape_gpu.values import JobView
 from reshape_sidecar.wire import Evaluation, Observed, Phase, Progress, Saves
@@ -279,5 +280,27 @@ def test_two_submissions_with_one_key_at_once_are_one_job(tmp_path: Path) -> Non
         answers = await asyncio.gather(*posts)
         assert {answer.code for answer in answers} == {201}
         assert len({answer.json["id"] for answer in answers}) == 1
+
+    run(tmp_path, test)
+
+
+def test_a_user_has_so_many_jobs_and_bytes_of_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_bounds, "USER_JOBS_MAX", 3)
+    monkeypatch.setattr(user_bounds, "USER_BYTES_MAX", 1000)
+
+    async def test(it: Api) -> None:
+        long = await it.post("/v1/jobs", {**RECORD, "env": {"TEXT": "x" * 1000}})
+        assert (long.code, long.json["path"]) == (422, "env")
+        assert "put large values into files" in long.json["hint"]
+        array = {**RECORD, "name": "a", "array": {"SEED": [1, 2, 3, 4]}}
+        many = await it.post("/v1/arrays", array)
+        assert (many.code, many.json["path"]) == (422, "name")
+        jobs = [await it.post("/v1/jobs", {**RECORD, "name": f"j{n}"}) for n in range(4)]
+        assert [each.code for each in jobs] == [201, 201, 201, 422]
+        await it.post(f"/v1/jobs/{jobs[0].json['id']}/cancel")
+        await it.reaches(jobs[0].json["id"], "cancelled")
+        assert (await it.post("/v1/jobs", {**RECORD, "name": "j4"})).code == 201
 
     run(tmp_path, test)
