@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -39,6 +40,8 @@ NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of an accept for which there is no descriptor or memory left."""
 PAUSE_S = 0.25
 """Pause before the next accept after such an error."""
+ROOM_S = 0.02
+"""Pause before the next accept while every connection has a request under way."""
 LOG_AGAIN_S = 60.0
 """Least time between two log entries about it."""
 
@@ -46,30 +49,39 @@ log = structlog.get_logger("reshape.http")
 
 
 class Accepting(socket.socket):
-    """A listening socket that pauses when connections run out, instead of spinning. It belongs to
-    the event loop in which it accepts."""
+    """A listening socket that pauses when connections run out, instead of spinning, and while its
+    server has no room: clients then wait in the kernel's queue. It belongs to the event loop in
+    which it accepts."""
 
     _log_at_s = 0.0
+    has_room: Callable[[], bool] | None = None
+    """Whether its server can take a connection."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection. Raises BlockingIOError also if none can be opened now."""
+        if self.has_room is not None and not self.has_room():
+            self._pause(ROOM_S)
+            raise BlockingIOError
         try:
             return super().accept()
         except OSError as error:
             if error.errno not in NONE_LEFT:
                 raise
-            self._pause(error)
+            self._log(error)
+            self._pause(PAUSE_S)
             raise BlockingIOError from None
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, pause_s: float) -> None:
+        loop = IOLoop.current()
+        loop.update_handler(self, 0)
+        loop.call_later(pause_s, self._resume, loop)
+
+    def _log(self, error: OSError) -> None:
         now_s = time.monotonic()
         if now_s >= self._log_at_s:
             self._log_at_s = now_s + LOG_AGAIN_S
             consequence = "new connections wait until others are closed"
             log.warning("no-connections-left", error=error.strerror, consequence=consequence)
-        loop = IOLoop.current()
-        loop.update_handler(self, 0)
-        loop.call_later(PAUSE_S, self._resume, loop)
 
     def _resume(self, loop: IOLoop) -> None:
         if self.fileno() >= 0:  # otherwise the server was stopped meanwhile
@@ -234,6 +246,8 @@ class Server:
             body_timeout=BODY_S,
         )
         application.settings["on_permitted"] = self._server.on_permitted
+        if isinstance(listening, Accepting):
+            listening.has_room = self._server.has_room
         self._socket = listening
 
     @property

@@ -27,6 +27,7 @@ from reshape_controller.access.sessions import Session, Sessions
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
 from reshape_controller.http.failures import Failures
+from reshape_controller.http.host import split_host
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.log_watch import LogWatch
 from reshape_controller.http.metrics import NO_ROUTE, Metrics
@@ -327,7 +328,7 @@ class Gate(tornado.web.RequestHandler):
     def cookie_name(self) -> str:
         """Name of the session's cookie. A browser sends cookies to every port of a host, so the
         name has the port; with TLS its prefix keeps other hosts and plain HTTP from setting it."""
-        _, port = _split_host(self.request.headers.get("Host", ""))
+        _, port = split_host(self.request.headers.get("Host", ""))
         prefix = "__Host-" if self.has_tls() else ""
         return f"{prefix}reshape-{port}" if port else f"{prefix}reshape"
 
@@ -375,7 +376,7 @@ class Gate(tornado.web.RequestHandler):
     def check_host(self) -> None:
         """Check the Host header: DNS can lead a browser's page to loopback, but its Host header
         then has the page's own name. Raises ApiError."""
-        name, _ = _split_host(self.request.headers.get("Host", ""))
+        name, _ = split_host(self.request.headers.get("Host", ""))
         if name not in self.context.host_names:
             message = f"{name!r} is not a host name of this daemon"
             hint = f"use one of: {', '.join(sorted(self.context.host_names))}"
@@ -482,15 +483,6 @@ def body_json(body: bytes) -> Any:
         return json.loads(body_text(body))
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON ({error})", "body") from None
-
-
-def _split_host(header: str) -> tuple[str, str]:
-    """Return name and port of a Host header; an empty port if it has none."""
-    if header.startswith("["):
-        name, _, port = header.partition("]")
-        return name.lstrip("[").lower(), port.lstrip(":")
-    name, colon, port = header.rpartition(":")
-    return (name.lower(), port) if colon else (header.lower(), "")
 
 
 def _own_error(status: int, error: object) -> ErrorBody:

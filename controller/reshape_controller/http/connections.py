@@ -23,6 +23,8 @@ HEADER_S = 10.0
 """Longest time from a connection's start until the headers of its first request are there."""
 OPEN_MAX = 16
 """Requests without a token whose bodies may be awaited at once, such as logins."""
+GIVE_WAY_S = 0.05
+"""Time that a connection has before it gives way, or a burst of them would close its own first."""
 RESERVED_FILES = 256
 """Descriptors that connections leave to the daemon itself; of a low limit it is the half."""
 LOG_AGAIN_S = 60.0
@@ -46,7 +48,7 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         self._connections_max: int = kwargs.pop("connections_max")
         super().initialize(*args, **kwargs)
         self._streams: set[IOStream] = set()
-        self._waiting: dict[IOStream, None] = {}
+        self._waiting: dict[IOStream, float] = {}
         """Connections without a request that was permitted or has come whole; the longest wait
         first."""
         self._open: dict[IOStream, None] = {}
@@ -59,6 +61,13 @@ class BoundedServer(tornado.httpserver.HTTPServer):
     def open_connections(self) -> int:
         """Number of connections that hold a descriptor."""
         return len(self._streams)
+
+    def has_room(self) -> bool:
+        """Whether a connection can be taken, if need be in place of one that gives way."""
+        if len(self._streams) < self._connections_max:
+            return True
+        since_s = next(iter(self._waiting.values()), None)
+        return since_s is not None and time.monotonic() - since_s >= GIVE_WAY_S
 
     def handle_stream(self, stream: IOStream, address: Any) -> None:
         """Serve a new connection, in place of an idle one if there is no room."""
@@ -73,14 +82,14 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         self, server_conn: Any, request_conn: httputil.HTTPConnection
     ) -> httputil.HTTPMessageDelegate:
         """Begin to wait for the headers of a connection's next request."""
-        self._waiting[server_conn.stream] = None
+        self._waiting[server_conn.stream] = time.monotonic()
         delegate = super().start_request(server_conn, request_conn)
         return _UntilHeaders(delegate, self, server_conn.stream)
 
     def on_headers(self, stream: IOStream) -> None:
         """Note that the headers of a request have come."""
         self._waiting.pop(stream, None)
-        self._waiting[stream] = None
+        self._waiting[stream] = time.monotonic()
         self._asked.add(stream)
 
     def on_permitted(self, stream: IOStream | None, *, is_open: bool) -> None:

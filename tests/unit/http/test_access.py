@@ -69,7 +69,7 @@ def test_health_needs_no_token_and_tells_nothing_else(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
 def test_a_name_that_is_not_the_daemons_is_refused(tmp_path: Path, host: str) -> None:
     """What a page in a browser sends after its name was pointed at loopback."""
 
@@ -116,3 +116,30 @@ def test_a_port_that_is_taken_is_named() -> None:
     with first, pytest.raises(CannotListen, match=f"port {port} of 127.0.0.1 is in use") as taken:
         bind("127.0.0.1", port)
     assert "--port" in taken.value.remedy
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "[",
+        "[::1",
+        "[::1]x",
+        "localhost:x",
+        "localhost:1:2",
+        "localhost:99999",
+        "a b",
+        "@",
+        "%zz",
+    ],
+)
+def test_an_odd_host_is_a_bad_request(tmp_path: Path, host: str) -> None:
+    async def test(it: Api) -> None:
+        token = f"Authorization: Bearer {TOKEN}"
+        request = f"GET /v1/jobs HTTP/1.1\r\nHost: {host}\r\n{token}\r\n\r\n"
+        assert (await it.raw(request.encode())).startswith(b"HTTP/1.1 400 ")
+        for good in ("localhost", "LOCALHOST:80", "127.0.0.1:7470", "[::1]", "[::1]:7470"):
+            request = f"GET /v1/jobs HTTP/1.1\r\nHost: {good}\r\n{token}\r\n\r\n"
+            assert (await it.raw(request.encode())).startswith(b"HTTP/1.1 200 ")
+
+    run(tmp_path, test)

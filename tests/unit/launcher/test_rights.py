@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.rights import RIGHTS
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes.yaml"
@@ -58,3 +60,64 @@ def test_every_role_is_bound_to_the_controllers_account_alone() -> None:
     for binding in bindings:
         (subject,) = binding["subjects"]
         assert (subject["kind"], subject["name"]) == ("ServiceAccount", "reshape")
+
+
+CALLS = {
+    "create_namespaced_job": ("create", "jobs"),
+    "read_namespaced_job": ("get", "jobs"),
+    "list_namespaced_job": ("list", "jobs"),
+    "patch_namespaced_job": ("patch", "jobs"),
+    "delete_namespaced_job": ("delete", "jobs"),
+    "list_namespaced_pod": ("list", "pods"),
+    "delete_namespaced_pod": ("delete", "pods"),
+    "list_namespaced_event": ("list", "events"),
+    "connect_get_namespaced_pod_exec": ("get", "pods/exec"),
+    "create_namespaced_secret": ("create", "secrets"),
+    "create_namespaced_config_map": ("create", "configmaps"),
+    "create_namespaced_service": ("create", "services"),
+    "read_namespaced_persistent_volume_claim": ("get", "persistentvolumeclaims"),
+    "read_namespaced_lease": ("get", "leases"),
+    "list_namespaced_lease": ("list", "leases"),
+    "create_namespaced_lease": ("create", "leases"),
+    "replace_namespaced_lease": ("update", "leases"),
+    "list_node": ("list", "nodes"),
+    "read_runtime_class": ("get", "runtimeclasses"),
+}
+"""The right that each call of the Kubernetes client needs."""
+BESIDE = {
+    ("watch", "jobs"),
+    ("watch", "pods"),
+    ("watch", "nodes"),
+    # API servers ask for it at an exec by WebSocket too.
+    ("create", "pods/exec"),
+}
+"""Rights that a list's own watch, and an exec, need beside the call's own."""
+
+
+def test_each_right_belongs_to_a_call_of_the_launcher() -> None:
+    folder = DEPLOY.parents[1] / "launcher" / "reshape_launcher" / "kubernetes"
+    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    verbs = "create|read|list|patch|delete|replace|connect_get"
+    pattern = rf"\b((?:{verbs})_(?:namespaced_\w+|node|runtime_class))\b"
+    called = set(re.findall(pattern, text)) - {"create_namespaced_job_with_http_info"}
+    assert called == set(CALLS), "a call without a right, or a right without a call"
+    needed = {CALLS[name] for name in called} | BESIDE
+    assert {(verb, resource) for verb, _, resource, _ in granted()} == needed
+
+
+POLICIES = DEPLOY.with_name("network-policy.yaml")
+
+
+def test_pods_of_jobs_reach_no_metadata_address_and_others_not_the_controller() -> None:
+    from_jobs, of_jobs = yaml.safe_load_all(POLICIES.read_text())
+    (rule,) = from_jobs["spec"]["ingress"]
+    (peer,) = rule["from"]
+    labels = naming.labels("reshape", "job-1", 1, "1")
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+    assert of_jobs["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    (out,) = of_jobs["spec"]["egress"]
+    blocked = [each["ipBlock"]["except"] for each in out["to"] if "ipBlock" in each]
+    assert blocked == [["169.254.169.254/32"], ["fd00:ec2::254/128"]]
+    chart = (DEPLOY.parent / "chart" / "templates" / "network.yaml").read_text()
+    for text in ("169.254.169.254/32", "fd00:ec2::254/128", "port: 7471", "namespaceSelector: {}"):
+        assert text in chart
