@@ -148,7 +148,7 @@ class Gate(tornado.web.RequestHandler):
             raise
         asks = self.application.settings.get("on_permitted")
         if asks is not None:
-            asks(self._stream(), is_open=self.right() is Right.OPEN)
+            asks(self._stream(), is_open=self._identity is None)
 
     async def permit(self) -> None:
         """Refuse a request that is not authorized, or too large. Raises ApiError."""
