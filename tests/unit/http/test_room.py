@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.http import room as bounds
+from reshape_controller.http.errors import ApiError
 from reshape_controller.live import trial_process
 from reshape_controller.live.trial_process import TooManyTrials, TrialFailed, TrialRuns
 from tests.support.http_bed import RECORD, Answer, Api, run
@@ -179,3 +181,19 @@ def test_several_greedy_identities_leave_room_for_one_more(identities: int) -> N
                 break
     with room.hold("another"):
         assert room.held <= bounds.HELD_MAX
+
+
+def test_a_worker_holds_four_polls_and_leaves_room_for_the_others() -> None:
+    room = bounds.Room(64)
+    with contextlib.ExitStack() as held:
+        for _ in range(bounds.WORKER_HELD_MAX):
+            assert held.enter_context(room.hold_poll("job-1/1/0"))
+        with pytest.raises(ApiError):
+            held.enter_context(room.hold_poll("job-1/1/0"))
+        for number in range(48):
+            assert held.enter_context(room.hold_poll(f"job-{number + 2}/1/0"))
+        assert not held.enter_context(room.hold_poll("job-99/1/0")), (
+            "its report counts all the same"
+        )
+        room.enter("another user")
+    assert held.enter_context(room.hold_poll("job-99/1/0"))
