@@ -50,6 +50,7 @@ SMALL_S = 1.0
 SHARE_MIN = 0.99
 STARTS = 5
 START_RATIO_MAX = 2.0
+AGAIN_S = 5.0
 SILENT_S = 10.0
 """A SideCar is reachable if it got an answer within so long."""
 
@@ -75,13 +76,15 @@ async def ask(
 
 
 async def again_and_again(make: Callable[[], Awaitable[object]], at_once: int) -> None:
-    """Keep so many of these under way, without end."""
+    """Keep so many of these under way, without end; one that is refused comes again after a while,
+    as a client does that tries again."""
 
     async def one() -> None:
         while True:
+            began_s = time.monotonic()
             with suppress(OSError):
                 await make()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(max(0.0, AGAIN_S - (time.monotonic() - began_s)))
 
     await asyncio.gather(*[one() for _ in range(at_once)])
 
