@@ -24,7 +24,7 @@ SMALL_S = 1.0
 SMALL = 30
 SLOW_MAX = 3
 """On a machine that other programs use too; without the bounds nearly all are slow."""
-HOLD_S = 0.05
+HOLD_S = 0.1
 """Longest turn of the event loop, in processor time."""
 
 
