@@ -23,6 +23,7 @@ from reshape_controller.records.script_forms import (
     forms_of,
     read_module,
 )
+from reshape_sidecar import foreign
 
 SCRIPT_BYTES_MAX = 256 * 1024
 """A longer text is not read: parsing it would keep the daemon busy."""
