@@ -488,11 +488,7 @@ def _cache_of(job_class: RunningClass, min_saving_ms: MinSaving) -> BoundCache:
 
 def _largest_within(sizes: tuple[int, ...], gpus: int) -> int:
     """The largest of ascending ``sizes`` that is at most ``gpus``; 0 if there is none."""
-    largest = 0
-    for size in sizes:
-        if size <= gpus:
-            largest = size
-    return largest
+    return max([size for size in sizes if size <= gpus], default=0)
 
 
 def _min_slowdown(predictor: Predictor, job: JobView) -> float:
