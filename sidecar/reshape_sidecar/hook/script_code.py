@@ -155,25 +155,31 @@ def stored_names(function: types.FunctionType) -> set[str]:
 
 def process_names(function: types.FunctionType) -> set[str]:
     """Return the names that a function binds to a number of its process, as a descriptor is."""
-    return _stored_by(function, _asks_for_number_of_process)
-
-
-def clock_names(function: types.FunctionType) -> set[str]:
-    """Return the names that a function binds to what a clock says."""
-    return _stored_by(function, lambda line: not CLOCK.isdisjoint(_loads(line)))
-
-
-def _stored_by(
-    function: types.FunctionType, asks: Callable[[list[dis.Instruction]], bool]
-) -> set[str]:
     return {
         str(step.argval)
         for code in code_of(function)
         for line in _lines(code)
-        if asks(line)
+        if _asks_for_number_of_process(line)
         for step in line
         if step.opname in STORES
     }
+
+
+def clock_names(function: types.FunctionType) -> set[str]:
+    """Return the names that a function binds to what a clock says."""
+    found: set[str] = set()
+    for code in code_of(function):
+        loads: set[str] = set()
+        has_stored = False
+        for step in dis.get_instructions(code):
+            if has_stored and step.opname not in STORES | CONSTANTS:
+                loads = set()  # a statement ends with what it binds
+            has_stored = step.opname in STORES
+            if step.opname in NAMES:
+                loads.add(str(step.argval))
+            elif has_stored and not CLOCK.isdisjoint(loads):
+                found.add(str(step.argval))
+    return found
 
 
 def _loads(line: list[dis.Instruction]) -> list[str]:

@@ -61,6 +61,7 @@ class Call:
         self._now = given_batch(trainer.args)
         self._watch = MicroBatches()
         self._script = Watch(self._enter, trainer.args.device)
+        self._script.batch = self._now.per_device
         self._weights = TrainedWeights(trainer.model)
         self._looks = LOOKS
         self._inside_looks = LOOKS

@@ -94,7 +94,7 @@ def model_reasons(model: Any) -> Iterator[str]:
     for module in model.modules():
         name = type(module).__name__
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and name != "SyncBatchNorm":
-            yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
+            yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
 
 
 def enter(trainer: Any, reach: Reach) -> None:
@@ -116,6 +116,7 @@ def enter(trainer: Any, reach: Reach) -> None:
             reach.root(kind.__name__, callback, of_library=of_library)
     reach.functions_of(type(trainer).__name__, trainer)
     reach.model("model", trainer.model)
+    reach.buffers("model", trainer.model)
     if (config := getattr(trainer.model, "config", None)) is not None:
         reach.scalars("model.config", config)
     reach.scalars("args", trainer.args)

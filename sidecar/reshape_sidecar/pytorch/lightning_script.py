@@ -46,6 +46,9 @@ class FitScript:
         if self._watch.has_begun:
             return False
         self._weights = TrainedWeights(self._trainer.lightning_module)
+        combined = self._trainer.fit_loop._combined_loader
+        loaders = combined.flattened if combined is not None else ()
+        self._watch.batch = next((getattr(one, "batch_size", None) for one in loaders), None)
         self._watch.begin()
         return True
 

@@ -69,6 +69,7 @@ def enter(trainer: Any, reach: Reach) -> None:
     reach.know(*(config.scheduler for config in trainer.lr_scheduler_configs))
     name = type(module).__name__
     reach.model(name, module)
+    reach.buffers(name, module)
     if getattr(module, "_hparams", None):
         reach.items(f"{name}.hparams", module._hparams)
     for callback in trainer.callbacks:

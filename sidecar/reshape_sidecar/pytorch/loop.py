@@ -23,7 +23,8 @@ import torch
 import torch.distributed as dist
 
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.hook.exactness import Verdict
+from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
+from reshape_sidecar.hook.log import complain
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import POSITION_FILE, PYTORCH, position_of
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
@@ -45,6 +46,12 @@ from reshape_sidecar.wire import Trajectory
 STATE_FILE = "state.pt"
 VERSION = "torch"
 """Field of a position; earlier versions of Reshape wrote none."""
+GAP_MAX = 100
+"""Batches without a step after which the loop says so: it saves and stops between steps alone."""
+NO_STEPS = (
+    f"no `step` of the optimizers of job.batches was called in {GAP_MAX} batches, so nothing is"
+    " saved: give the optimizer whose `step` the script calls (of SAM, its base_optimizer)"
+)
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
 
@@ -137,6 +144,7 @@ class Parts:
         reach.know(*self.models, *itertools.chain.from_iterable(self._parts.values()))
         for model in self._parts["model"]:
             reach.model(type(model).__name__, model)
+            reach.buffers(type(model).__name__, model)
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Restore all parts; return what else the checkpoint holds.
@@ -253,6 +261,10 @@ class Loop(EpochLoop):
                     self._judge(state)
                 if taken := steps.take():
                     self._step_done(taken)
+                elif self._gap == GAP_MAX:
+                    self._verdict = self._verdict.worse(NO_STEPS, UNKNOWN)
+                    self._session.set_verdict(self._verdict)
+                    complain(NO_STEPS)
                 if self.is_over():
                     return
         finally:
@@ -381,6 +393,8 @@ class Loop(EpochLoop):
             return
         self._script.begin()
         assert self._share is not None
+        if (size := getattr(self._share.loader, "batch_size", None)) is not None:
+            self._script.batch = size // self._share.ranks
         same_gpus = self._saved.get("ranks") == self._share.ranks
         self._script.restore(self._saved.get("script", []), same_gpus=same_gpus)
         if (saved := self._saved.get("verdict")) is not None:
@@ -414,8 +428,10 @@ def layer_reasons(models: list[Any]) -> Iterator[str]:
         name = type(module).__name__
         if isinstance(module, kinds.dropout._DropoutNd) and module.p > 0:
             yield f"{name} draws other numbers at another GPU count"
+        elif not module.training:
+            continue  # a frozen one computes with what it has
         elif isinstance(module, kinds.batchnorm._BatchNorm) and name != "SyncBatchNorm":
-            yield f"{name} sees the batch of one GPU; SyncBatchNorm sees that of all"
+            yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
 
 
 def saved_position(folder: Path | None) -> Position | None:

@@ -7,12 +7,14 @@ with the PyTorch and NumPy that the script has imported, and imports neither.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from itertools import islice
 from typing import Any
 
@@ -77,6 +79,8 @@ def _is_data(value: Any, depth: int, left: list[int]) -> bool:
         items = (one for pair in islice(value.items(), ITEMS_MAX) for one in pair)
     elif kind in SEQUENCES or kind in SETS or _is_named_tuple(kind):
         items = islice(value, ITEMS_MAX)
+    elif _is_frozen(kind):
+        items = _fields_of(value).values()
     else:
         return False
     return all(_is_data(item, depth + 1, left) for item in items)
@@ -86,10 +90,23 @@ def _is_leaf(value: Any) -> bool:
     kind = type(value)
     if kind in PLAIN or is_tensor(value) or is_array(value) or is_generator(value):
         return True
+    if isinstance(value, Enum):
+        return True
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)):
         return bool(value.dtype.kind in "biufcSUmM")
     return f"{kind.__module__}.{kind.__qualname__}" in VALUE_TYPES
+
+
+def _is_frozen(kind: type) -> bool:
+    """Return whether a class is a frozen dataclass, whose values are made whole."""
+    parameters = getattr(kind, "__dataclass_params__", None)
+    is_frozen = parameters is not None and parameters.frozen
+    return is_frozen and all(field.init for field in dataclasses.fields(kind))
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _is_named_tuple(kind: type) -> bool:
@@ -160,7 +177,8 @@ class Marker:
         if is_tensor(value):
             return self._tensor(value)
         if is_generator(value):
-            return repr(generator_state(value))
+            state = generator_state(value)
+            return _digest(state.numpy()) if is_tensor(state) else _digest(repr(state).encode())
         if kind in MAPPINGS:
             items = [
                 (self._key(key), self._mark(item, depth + 1))
@@ -175,6 +193,9 @@ class Marker:
                 len(value),
                 [self._mark(one, depth + 1) for one in _some(value, self)],
             )
+        if _is_frozen(kind):
+            fields = _fields_of(value)
+            return kind.__name__, [self._mark(one, depth + 1) for one in fields.values()]
         if hasattr(value, "tobytes"):
             return self._array(value)
         return repr(value)
@@ -310,19 +331,25 @@ def copied(value: Any, depth: int = 0) -> Any:
         return kind(copied(item, depth + 1) for item in value)
     if _is_named_tuple(kind):
         return kind(*(copied(item, depth + 1) for item in value))
+    if _is_frozen(kind):
+        return kind(**{key: copied(one, depth + 1) for key, one in _fields_of(value).items()})
     raise NoData(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def has_other_shape(there: Any, saved: Any) -> bool:
-    """Return whether a saved tensor or array, or one of a list, has not the shape of that there."""
+    """Return whether two tensors or arrays, or two of a list, have another shape."""
     if is_tensor(saved) or is_array(saved):
-        return tuple(getattr(there, "shape", ())) != tuple(saved.shape)
-    if not isinstance(saved, (list, tuple)):
+        return (is_tensor(there) or is_array(there)) and there.shape != saved.shape
+    if not isinstance(saved, (list, tuple)) or not isinstance(there, (list, tuple)):
         return False
-    old = there if isinstance(there, (list, tuple)) and len(there) == len(saved) else saved
-    if old is saved and there is not saved:
-        return any(is_tensor(one) and one.dim() > 0 for one in saved)
-    return any(has_other_shape(one, item) for one, item in zip(old, saved, strict=True))
+    return any(has_other_shape(one, item) for one, item in zip(there, saved, strict=False))
+
+
+def has_length(value: Any, length: int | None) -> bool:
+    """Return whether one of the first two sides of a tensor, or of one in a list, has a length."""
+    if is_tensor(value) or is_array(value):
+        return length in tuple(value.shape)[:2]
+    return isinstance(value, (list, tuple)) and any(has_length(one, length) for one in value)
 
 
 def put(there: Any, saved: Any, device: Any = None) -> tuple[bool, Any]:

@@ -19,7 +19,17 @@ TEXT_BYTES_MAX = 1 << 20
 OUTPUTS = frozenset(
     {
         *("print", "log", "log_dict", "log_metrics", "info", "debug", "warning", "error", "write"),
-        *("writerow", "writelines", "flush", "add_scalar", "add_scalars", "add_histogram", "dump"),
+        *(
+            "writerow",
+            "writerows",
+            "writeheader",
+            "writelines",
+            "flush",
+            "add_scalar",
+            "add_scalars",
+            "add_histogram",
+            "dump",
+        ),
         *("save", "savefig", "plot", "set_postfix", "set_description", "metrics", "all_reduce"),
         *("reduce", "barrier", "makedirs", "mkdir", "savez", "savetxt", "exception", "row"),
     }
@@ -177,12 +187,18 @@ class _Flow:
 
     def _pass_arguments(self, call: ast.Call) -> None:
         for function in self._functions.get(_name_of_call(call) or "", ()):
-            names = [argument.arg for argument in function.args.args]
+            given = function.args
+            names = [argument.arg for argument in given.args]
             names = names[1:] if names[:1] == ["self"] else names
-            for parameter, argument in zip(names, call.args, strict=False):
+            others = given.vararg.arg if given.vararg is not None else ""
+            for number, argument in enumerate(call.args):
+                parameter = names[number] if number < len(names) else others
                 self._sources[parameter] |= self._names(argument)
+            known = {*names, *(argument.arg for argument in given.kwonlyargs)}
+            others = given.kwarg.arg if given.kwarg is not None else ""
             for keyword in call.keywords:
-                self._sources[keyword.arg or ""] |= self._names(keyword.value)
+                parameter = keyword.arg if keyword.arg in known else others
+                self._sources[parameter or ""] |= self._names(keyword.value)
 
     def _set(self, target: ast.expr, sources: set[str]) -> None:
         for one in _targets(target):

@@ -22,7 +22,7 @@ from typing import Any
 
 from reshape_sidecar.hook import script_code
 from reshape_sidecar.hook.script_objects import position
-from reshape_sidecar.verdict import forms
+from reshape_sidecar.verdict import forms, influence
 
 FRAMEWORKS = frozenset({"torch", "transformers", "lightning", "pytorch_lightning"})
 """Packages whose own state a checkpoint holds already, as far as it is of training."""
@@ -61,6 +61,11 @@ CACHES = re.compile(r"cache|_memo\b|\bmemo\b", re.IGNORECASE)
 EAGER_TENSOR = "EagerTensor"
 """TensorFlow's tensor: a loop that carries one gets another one each step."""
 OF_OPTIMIZERS = ("state", "param_groups", "defaults", "_opt_called", "step")
+HOOKS_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+HOOKS_OF_MODULES = (
+    *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
+)
+HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 OF_MODULES = frozenset({"training", "_parameters", "_buffers", "_modules"})
 DEPTH_MAX = 8
 LEAVES_MAX = 5000
@@ -90,10 +95,6 @@ class Leaf:
     owner_path: str
     owner: Any
     key: Any
-
-    def rebind(self, value: Any) -> None:
-        """Let the owner hold ``value``. Raises NoData if it cannot."""
-        rebind(self.owner, self.key, value)
 
 
 def rebind(owner: Any, key: Any, value: Any) -> None:
@@ -133,8 +134,7 @@ class Tensors:
 class Reach:
     """One walk. Give the roots one after the other; a value counts at the first path to it."""
 
-    def __init__(self, known: Iterable[Any] = ()) -> None:
-        """``known``: objects that a checkpoint holds, and that are not entered."""
+    def __init__(self) -> None:
         self.leaves: dict[str, Leaf] = {}
         self.owners: dict[str, Any] = {}
         """Each object that was entered, by its path."""
@@ -142,8 +142,11 @@ class Reach:
         """Paths of values that a checkpoint holds, whether they have changed or not."""
         self.of_data: set[str] = set()
         """Paths of values of the data: a loader reads a batch ahead of training."""
-        self._known = list(known)
-        self._seen = {id(one) for one in self._known}
+        self.saved: set[str] = set()
+        """Paths of buffers of the model, which a checkpoint holds; they are only compared."""
+        self._known: list[Any] = []
+        """Objects that a checkpoint holds, and that are not entered."""
+        self._seen: set[int] = set()
         self._held: set[int] = set()
         """Where the weights of the model are in memory."""
         self._classes: set[type] = set()
@@ -185,6 +188,7 @@ class Reach:
         """Look at an optimizer's own attributes, and at the tensors that it trains and no model
         holds; these always count, and their gradients too: a library clears those of its model."""
         self.root(type(optimizer).__name__, optimizer, OF_OPTIMIZERS)
+        self._hooks(type(optimizer).__name__, optimizer, HOOKS_OF_OPTIMIZERS)
         for number, group in enumerate(optimizer.param_groups):
             for place, tensor in enumerate(group["params"]):
                 if not self._is_held(tensor):
@@ -212,10 +216,6 @@ class Reach:
             elif is_ahead:
                 self.of_data.add(found)
 
-    def value(self, path: str, value: Any) -> None:
-        """Look at a value that has no owner: it can be restored in place alone."""
-        self._take(path, "", None, None, value, 0)
-
     def scalars(self, path: str, value: Any) -> None:
         """Look at the numbers and texts among the attributes of an object of a framework."""
         self.owners[path] = value
@@ -227,6 +227,33 @@ class Reach:
         """Look at what a model and its parts keep beside their weights."""
         for name, part in model.named_modules():
             self._module(f"{path}.{name}" if name else path, part)
+            self._hooks(f"{path}.{name}" if name else path, part, HOOKS_OF_MODULES)
+        for name, weight in model.named_parameters():
+            own = f"{path}.{name}"
+            self.owners[f"{own} (attributes)"] = weight
+            self._hooks(own, weight, HOOKS_OF_TENSORS)
+            for key, value in list(vars(weight).items()):
+                if not key.startswith("_"):
+                    self._take(f"{own}.{key}", f"{own} (attributes)", weight, key, value, 1)
+
+    def buffers(self, path: str, model: Any) -> None:
+        """Compare the buffers of the model, but for those of BatchNorm: what the forward pass
+        writes there is of the samples that it sees."""
+        library = forms.torch()
+        assert library is not None
+        for name, part in model.named_modules():
+            if not isinstance(part, library.nn.modules.batchnorm._BatchNorm):
+                for key, buffer in part.named_buffers(recurse=False):
+                    own = ".".join(filter(None, (path, name, key)))
+                    if own not in self.leaves:
+                        self._leaf(own, Kind.DATA, buffer, "", None, None)
+                        self.saved.add(own)
+
+    def _hooks(self, path: str, owner: Any, names: Iterable[str]) -> None:
+        """Look at what the script's hooks hold."""
+        for name in names:
+            for number, hook in enumerate(list((getattr(owner, name, None) or {}).values())):
+                self._take(f"{path} ({name.strip('_')} {number})", "", None, None, hook, 1)
 
     def script(self, skip: Iterable[str] = ()) -> None:
         """Look at the globals of the script and of modules beside it, but for ``skip``."""
@@ -244,10 +271,12 @@ class Reach:
     def _take(
         self, path: str, owner_path: str, owner: Any, key: Any, value: Any, depth: int
     ) -> None:
-        if len(self.leaves) >= LEAVES_MAX or id(value) in self._seen or depth > DEPTH_MAX:
+        if len(self.leaves) >= LEAVES_MAX or depth > DEPTH_MAX:
             return
         if type(value) in forms.PLAIN:
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
+            return
+        if id(value) in self._seen:
             return
         self._seen.add(id(value))
         if forms.is_tensor(value) and self._is_held(value):
@@ -352,6 +381,9 @@ class Reach:
                 self.owners[owner_path] = place.owner
                 path, value = f"{place.name} (class)", place.value()
                 self._take(path, owner_path, place.owner, place.key, value, depth + 1)
+        for name, value in vars(kind).items():
+            if script_code.of_script(type(value)) and hasattr(type(value), "__get__"):
+                self._take(f"{kind.__name__}.{name} (class)", "", None, None, value, depth + 1)
         for function in script_code.methods(kind):
             self._function(function.__qualname__, function, depth)
 
@@ -460,10 +492,16 @@ def _set_on_self(function: types.FunctionType) -> set[str]:
 
 @functools.cache
 def names_of_moment(kind: type) -> frozenset[str]:
-    """Return the attributes that a class sets to numbers of its process, or of a clock."""
+    """Return the attributes that a class sets to numbers of its process, or of a clock.
+
+    A value of a clock that can change training is none of them: then it may be a count beside one.
+    """
     found: set[str] = set()
+    files = files_of_script()
     for function in script_code.methods(kind):
-        found |= script_code.process_names(function) | script_code.clock_names(function)
+        found |= script_code.process_names(function)
+        clock = script_code.clock_names(function)
+        found |= {name for name in clock if not influence.steers(name, files)}
     return frozenset(found)
 
 

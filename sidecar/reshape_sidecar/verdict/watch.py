@@ -77,6 +77,8 @@ class Watch:
         """``enter`` gives a walk its roots. ``device``: of tensors that are made again.
         ``keeps_ranks``: whether a checkpoint holds what differs between the ranks for each."""
         self._enter, self._device, self._keeps_ranks = enter, device, keeps_ranks
+        self.batch: int | None = None
+        """Samples of a step on this GPU, if they are known."""
         self._first: dict[str, Shape] = {}
         """What was there before the first step, by path. No look keeps a value of the script."""
         self._owners: frozenset[str] = frozenset()
@@ -92,6 +94,8 @@ class Watch:
         self._lost: dict[str, None] = {}
         """Paths of what no start can be given."""
         self._differing: dict[str, None] = {}
+        self._compared: dict[str, None] = {}
+        """Paths of buffers that have changed: the checkpoint of the model holds them."""
         self._inside: Counter[str] = Counter()
         """How often a value has changed within a part of a step."""
         self._of_epoch: dict[str, Any] = {}
@@ -123,6 +127,9 @@ class Watch:
         now, before = self._walk(), self._before[deep]
         marks = _marks(now, deep=deep)
         for path, mark in marks.items():
+            if path in now.saved:
+                self._note_saved(path, mark, before)
+                continue
             is_new = path not in before and now.leaves[path].kind is not Kind.CODE
             if path in now.always or is_new or before.get(path, mark) != mark:
                 self._changed[path] = None
@@ -135,6 +142,11 @@ class Watch:
                 self._lost[path] = None
             elif forms.is_generator(leaf.value):
                 self._drawing[path] = None
+
+    def _note_saved(self, path: str, mark: Any, before: dict[str, Any]) -> None:
+        """Note a buffer of the model that has changed: the ranks compare it."""
+        if before.get(path, mark) != mark:
+            self._compared[path] = None
 
     def _note_data(self, now: Reach, marks: dict[str, Any], *, new_epoch: bool) -> None:
         """Note data that training changes between two steps: their loader has read ahead."""
@@ -158,7 +170,7 @@ class Watch:
         """Return a digest of each changed value, which is the same on all ranks if the value is."""
         marker, now = Marker(deep=False), self._walk()
         found = {}
-        for path in list(self._changed)[:DIGESTS_MAX]:
+        for path in [*self._changed, *self._compared][:DIGESTS_MAX]:
             leaf = now.leaves.get(path)
             if leaf is not None and leaf.kind in (Kind.DATA, Kind.STATE):
                 text = repr(reach.mark_of(leaf, marker))
@@ -210,7 +222,7 @@ class Watch:
         if steering:
             yield text.format(_listing(steering)), kind
         if idle and note is not None:
-            yield f"{note.format(_listing(idle))}; only output reads it", EXACT
+            yield f"{note.format(_listing(idle))}, and only output reads it", EXACT
 
     # -- the checkpoint ---------------------------------------------------------------------------
 
@@ -230,16 +242,34 @@ class Watch:
         found = []
         for path in [path for path in paths if path in now.leaves]:
             try:
-                found.append(form(_entry(now.leaves[path])))
+                found.append(form(self._entry(now.leaves[path])))
             except TypeError:  # NoData, or what the form cannot hold
                 self._lost[path] = None
         return found
 
+    def _entry(self, leaf: Leaf) -> dict[str, Any]:
+        """Return what a checkpoint holds of a value. Raises NoData."""
+        value = leaf.value
+        if leaf.kind is Kind.STATE:
+            state = value.state_dict()
+            value = dict(state) if isinstance(state, dict) else state
+        is_of_batch = forms.has_length(value, self.batch) and not forms.is_tensor(leaf.owner)
+        of_gpu = leaf.path in self._differing or is_of_batch
+        return {
+            "path": leaf.path,
+            "owner": leaf.owner_path,
+            "key": leaf.key if type(leaf.key) in forms.PLAIN else None,
+            "kind": leaf.kind.name,
+            "value": forms.copied(value),
+            "process": _held_of_process(leaf.owner),
+            "of_gpu": of_gpu,
+        }
+
     def restore(self, saved: list[dict[str, Any]], *, same_gpus: bool = True) -> None:
         """Give everything the values that ``capture`` returned.
 
-        same_gpus: whether as many GPUs train as when it was saved. On another number a tensor of
-        another shape stays out: it may be of the samples of one GPU's batch.
+        same_gpus: whether as many GPUs train as when it was saved. On another number a tensor stays
+        out that has another shape there, or that is of the samples of one GPU.
         """
         self.begin()
         now = self._walk()
@@ -261,7 +291,8 @@ class Watch:
         if _is_flag(entry, leaf, owner) and entry["process"] != _held_of_process(owner):
             return  # about threads, files or profilers of the process before
         there = leaf.value if leaf is not None and leaf.kind is Kind.DATA else None
-        if not same_gpus and forms.has_other_shape(there, value):
+        of_gpu = there is None and entry.get("of_gpu", False) and _has_tensors(value)
+        if not same_gpus and (of_gpu or forms.has_other_shape(there, value)):
             raise NoData(entry["path"])
         in_place, bound = forms.put(there, value, self._device)
         if in_place:
@@ -295,22 +326,6 @@ class Watch:
         return now
 
 
-def _entry(leaf: Leaf) -> dict[str, Any]:
-    """Return what a checkpoint holds of a value. Raises NoData."""
-    value = leaf.value
-    if leaf.kind is Kind.STATE:
-        state = value.state_dict()
-        value = dict(state) if isinstance(state, dict) else state
-    return {
-        "path": leaf.path,
-        "owner": leaf.owner_path,
-        "key": leaf.key if type(leaf.key) in forms.PLAIN else None,
-        "kind": leaf.kind.name,
-        "value": forms.copied(value),
-        "process": _held_of_process(leaf.owner),
-    }
-
-
 def _marks(walked: Reach, *, deep: bool) -> dict[str, Any]:
     marker = Marker(deep=deep)
     found = {}
@@ -328,6 +343,12 @@ def _load(there: Any, saved: Any) -> None:
         there.load_state_dict(saved)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NoData(str(error)) from error
+
+
+def _has_tensors(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_tensors, value))
+    return forms.is_tensor(value) or forms.is_array(value)
 
 
 def _is_flag(entry: dict[str, Any], leaf: Leaf | None, owner: Any) -> bool:

@@ -97,14 +97,21 @@ def test_a_loop_goes_on_with_what_it_carries(forks: Forks, tmp_path: Path) -> No
     straight = runs(forks, tmp_path / "straight", "carried_names", (2, None))
     reshaped = runs(forks, tmp_path / "reshaped", "carried_names", (2, 5), (1, 20), (2, None))
     assert_equal(straight, reshaped)
-    assert loop_verdict(reshaped) == ("exact", None)
+    assert loop_verdict(reshaped) == ("exact", "for losses that are means over samples")
+
+
+def test_hooks_weights_optimizers_and_generators_go_on(forks: Forks, tmp_path: Path) -> None:
+    straight = runs(forks, tmp_path / "straight", "hooks_and_noise", (2, None))
+    reshaped = runs(forks, tmp_path / "reshaped", "hooks_and_noise", (2, 5), (1, 20), (2, None))
+    assert_equal(straight, reshaped)
+    assert "noise draws random numbers" in loop_verdict(reshaped)[1]
 
 
 def test_a_loop_names_a_count_and_an_iterator_that_it_carries(forks: Forks, tmp_path: Path) -> None:
     bed = runs(forks, tmp_path / "counts", "carried_names counts", (1, 5))
     word, reason = loop_verdict(bed)
-    assert word == "unknown"
-    assert reason == "count, rest changes and begins again at a restart: keep it with job.keep"
+    assert word == "exact"
+    assert "count, rest begins again at a restart, and only output reads it" in reason
 
 
 def loop_verdict(bed: ScriptBed) -> Any:

@@ -17,6 +17,11 @@ BODIES: dict[str, tuple[str, str, bool]] = {
         "m = Meter()\nm.update(x.sum())\nprint(m.avg)",
         False,
     ),
+    "an argument among others": (
+        "k",
+        "k = 1\nn = 3\nstep(n)\ndef result(**given): print(given)\nresult(n=k)",
+        False,
+    ),
     "a property": (
         "k",
         "k = 1\nclass A:\n  @property\n  def avg(self): return k\nprint(A().avg)",

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,17 @@ from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import Watch
 
 Pair = namedtuple("Pair", "step loss")
+
+
+class Phase(Enum):
+    WARM = 1
+    COLD = 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    rate: float
+    phase: Phase
 
 
 class Script:
@@ -80,6 +93,10 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Script], None]]] = {
     "a queue": (lambda: deque([1], maxlen=2), lambda script: script.value.extend([2, 3])),
     "a bytearray": (lambda: bytearray(b"ab"), lambda script: script.value.append(99)),
     "pairs with names": (lambda: [], lambda script: script.value.append(Pair(3, 0.5))),
+    "a frozen value": (
+        lambda: Setting(0.1, Phase.WARM),
+        lambda script: setattr(script, "value", Setting(0.2, Phase.COLD)),
+    ),
     "an array": (lambda: np.zeros(3), lambda script: script.value.__iadd__(1.5)),
     "an array of another shape": (
         lambda: np.zeros(3),
@@ -262,7 +279,36 @@ def test_what_a_clock_said_does_not_come_back() -> None:
     first.step()
     found.look(deep=True)
     watch(second).restore(found.capture())
-    assert (second.began_s, second.steps) == (0.0, 1)
+    assert vars(second) == {"began_s": 0.0, "steps": 1}
+
+
+class Annealed:
+    """A descriptor of the script that keeps its value."""
+
+    value = 1.0
+
+    def __get__(self, owner: object, kind: type) -> float:
+        self.value *= 0.5
+        return self.value
+
+
+class Loss:
+    """A class with a descriptor."""
+
+    weight = Annealed()
+
+
+def test_what_a_descriptor_keeps_comes_back() -> None:
+    one = Loss()
+    found = watch(Script(one=one))
+    found.begin()
+    assert one.weight == 0.5
+    found.look(deep=True)
+    saved = found.capture()
+    vars(vars(Loss)["weight"]).clear()
+    watch(Script(one=Loss())).restore(saved)
+    assert Loss().weight == 0.25
+    vars(vars(Loss)["weight"]).clear()
 
 
 class Writing:

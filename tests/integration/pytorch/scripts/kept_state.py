@@ -282,4 +282,49 @@ def carried_names() -> None:
     kept(average=size_of(shadow.values()), best=round(own.best, 4), count=count)
 
 
+class Warm:
+    """A forward hook that counts, which nothing but the hook holds."""
+
+    calls = 0
+
+    def __call__(self, module: Any, inputs: Any, output: Any) -> Any:
+        self.calls += 1
+        return output * min(1.0, 0.2 + self.calls / 30)
+
+
+def hooks_and_noise() -> None:
+    """A hook counts, weights keep slow gradients, an optimizer an attribute, a generator draws."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from reshape_sidecar import session
+
+    class Counting(torch.optim.SGD):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> Any:
+            self.made = getattr(self, "made", 0) + 1
+            for group in self.param_groups:
+                group["lr"] = 0.1 / (1 + self.made / 10)
+            return super().step(closure)
+
+    job = session.start()
+    torch.distributed.init_process_group("gloo")
+    model = DistributedDataParallel(network())
+    model.module[1].register_forward_hook(Warm())
+    noise = torch.Generator().manual_seed(11)
+    optimizer = Counting(model.parameters(), 0.1)
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True)
+    for epoch in job.epochs(3):
+        for x, y in job.batches(loader, model=model, optimizer=optimizer):
+            loss = functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            for weight in model.module.parameters():
+                weight.slow = getattr(weight, "slow", 0) * 0.9 + weight.grad
+                weight.grad += 0.1 * weight.slow
+                weight.grad += 0.01 * torch.randn(weight.shape, generator=noise)
+            optimizer.step()
+            torch.distributed.all_reduce(mean := loss.detach().clone())
+            say(f"{epoch}.{job.step}", mean.item() / torch.distributed.get_world_size())
+    kept(made=optimizer.made, weights=size_of(model.parameters()))
+
+
 globals()[sys.argv[1]]()
