@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from pathlib import Path
 
+from reshape_sidecar import foreign
 from reshape_sidecar.user import User
 
 NAME = "step"
@@ -81,13 +81,7 @@ def _read(path: Path, most: int) -> bytes:
     """Return at most ``most`` bytes of a regular file; nothing of anything else. It never waits for
     another process, as opening a pipe would."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | _SAFELY)
+        with foreign.reader(path, follow=False) as file:
+            return file.read(most)
     except OSError:
         return b""
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return os.read(descriptor, most) if regular else b""
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)

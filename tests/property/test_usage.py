@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
+from reshape_controller.core.limits import GAP_S
 from reshape_controller.core.model import GpuState, Job, Mechanism, Stage
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.service import served_until
@@ -65,13 +66,25 @@ class Reading:
         again once its job has ended."""
         for seq, (what, at, text, *_) in enumerate(log, 1):
             if what == "event":
-                self.engine.step(codec.from_value(ev.Event, json.loads(text)), float(at))
+                event = codec.from_value(ev.Event, json.loads(text))
+                if isinstance(event, ev.ControllerStarted) and float(at) - self._now_s > GAP_S:
+                    self._pass_gap(float(at))
+                self.engine.step(event, float(at))
             else:
                 self.engine.apply(codec.loads(Plan, text), float(at))
             for job in self.engine.state.ended.values():
                 self.trained[job.id] += trained(job, float(at), self.engine.state)
             self.recorder.record(self.engine, seq, float(at))
             self.moments.append((float(at), uses(self.engine.state)))
+
+    @property
+    def _now_s(self) -> float:
+        return self.recorder.now_s
+
+    def _pass_gap(self, to_s: float) -> None:
+        """No controller ran meanwhile: whatever a GPU did, nobody is charged for it."""
+        self.recorder.usage.pass_gap(self._now_s, to_s)
+        self.moments.append((self._now_s, {("", Use.SILENT): len(self.engine.state.gpus)}))
 
     def by_job(self, from_s: float, to_s: float) -> dict[tuple[str, Use], float]:
         return self.sums(By.JOB, from_s, to_s)

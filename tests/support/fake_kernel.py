@@ -162,6 +162,7 @@ class Kernel:
                 "snapshot": self._snapshot,
                 "send_signal": self._send_signal,
                 "_names": self._names,
+                "_uid": lambda pid: os.geteuid(),
             },
         }
         with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ State: the base group, once it was tried.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -205,11 +206,17 @@ def _remove_old_trials(parent: Path) -> None:
 
 
 def _note(folder: Folder) -> GroupFile | None:
-    """Return the note in an attempt's folder; None if there is none, or if it is damaged."""
+    """Return the note in an attempt's folder; None if there is none, or if it is damaged.
+
+    Raises OSError if it cannot be read now: a folder in its place does not say that it is missing.
+    """
+    path = folder.path / GROUP_FILE
     try:
-        note = state_files.read(GroupFile, folder.path / GROUP_FILE)
+        note = state_files.read(GroupFile, path)
     except NotADirectoryError:
         return None
+    if isinstance(note, state_files.Torn) and not path.is_file():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return note if isinstance(note, GroupFile) else None
 
 

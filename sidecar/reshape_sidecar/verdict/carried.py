@@ -8,12 +8,11 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterable
-from pathlib import Path
 from types import FrameType
 
+from reshape_sidecar import foreign
 from reshape_sidecar.hook.script_code import CLOCK
 
-TEXT_BYTES_MAX = 1 << 20
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.While | ast.AsyncFor
 
@@ -50,10 +49,7 @@ def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
 @functools.cache
 def _tree(file: str) -> ast.Module | None:
     try:
-        path = Path(file)
-        if path.stat().st_size > TEXT_BYTES_MAX:
-            return None
-        return ast.parse(path.read_bytes())
+        return ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX))
     except (OSError, SyntaxError, ValueError):
         return None
 

@@ -13,9 +13,9 @@ import builtins
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-TEXT_BYTES_MAX = 1 << 20
+from reshape_sidecar import foreign
+
 OUTPUTS = frozenset(
     {
         *("print", "log", "log_dict", "log_metrics", "info", "debug", "warning", "error", "write"),
@@ -72,10 +72,7 @@ def _of_files(files: tuple[str, ...]) -> _Flow | None:
     trees = []
     for file in files:
         try:
-            path = Path(file)
-            if path.stat().st_size > TEXT_BYTES_MAX:
-                return None
-            trees.append(ast.parse(path.read_bytes()))
+            trees.append(ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX)))
         except (OSError, SyntaxError, ValueError):
             return None
     return _Flow(trees)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+from reshape_sidecar import foreign
 from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
 from reshape_sidecar.hook.values import Inline, InlineReader, Unkeepable
 from reshape_sidecar.verdict import carried
@@ -22,6 +23,7 @@ from reshape_sidecar.verdict.watch import LOOKS
 REMEDY = "keep it with job.keep"
 KEEP_FILE = "reshape-keep.json"
 """What the script keeps by ``job.keep``, beside the files of the loop in a checkpoint."""
+KEEP_BYTES_MAX = 1 << 28
 OWN_SAVE = "the script saves its state itself: `reshape verify` compares a run that was stopped"
 DRAWS = (
     "its steps draw random numbers ({}), which begin again at a restart unless the script saves"
@@ -80,7 +82,7 @@ def read(checkpoint: Path | None) -> dict[str, Any]:
     if checkpoint is None:
         return {}
     try:
-        values = json.loads((checkpoint / KEEP_FILE).read_bytes())
+        values = json.loads(foreign.read(checkpoint / KEEP_FILE, KEEP_BYTES_MAX))
     except FileNotFoundError:
         return {}
     return {name: InlineReader().decode(value) for name, value in values.items()}

@@ -8,7 +8,6 @@ not entered. Never: runs a property, or any other code of the script but ``state
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import itertools
 import re
@@ -22,40 +21,8 @@ from typing import Any
 
 from reshape_sidecar.hook import script_code
 from reshape_sidecar.hook.script_objects import position
-from reshape_sidecar.verdict import forms, influence
+from reshape_sidecar.verdict import forms, origin
 
-FRAMEWORKS = frozenset({"torch", "transformers", "lightning", "pytorch_lightning"})
-"""Packages whose own state a checkpoint holds already, as far as it is of training."""
-CLOSED = FRAMEWORKS | {
-    *("accelerate", "lightning_fabric", "lightning_utilities", "datasets", "tokenizers", "numpy"),
-    *("huggingface_hub", "safetensors", "pandas", "pyarrow", "PIL", "matplotlib"),
-    *("reshape_sidecar", "_reshape_hook"),
-    *(
-        "tensorflow",
-        "keras",
-        "jax",
-        "tqdm",
-        "rich",
-        "wandb",
-        "mlflow",
-        "tensorboard",
-        "tensorboardX",
-    ),
-    *(
-        "comet_ml",
-        "neptune",
-        "clearml",
-        "aim",
-        "trackio",
-        "loguru",
-        "torchvision",
-        "torchaudio",
-        "torchmetrics",
-    ),
-}
-"""Packages whose objects are not entered: frameworks, data, and what shows training to people."""
-OPEN_TYPES = ("types.SimpleNamespace", "argparse.Namespace")
-DATA_PACKAGE = "torch.utils.data"
 CACHES = re.compile(r"cache|_memo\b|\bmemo\b", re.IGNORECASE)
 """Names that data have for what they have read before."""
 EAGER_TENSOR = "EagerTensor"
@@ -258,7 +225,7 @@ class Reach:
     def script(self, skip: Iterable[str] = ()) -> None:
         """Look at the globals of the script and of modules beside it, but for ``skip``."""
         left_out = frozenset(skip)
-        for name, module in modules_of_script(len(sys.modules)):
+        for name, module in origin.modules_of_script(len(sys.modules)):
             prefix = "" if name == "__main__" else f"{name}."
             space = vars(module)
             self.owners[f"module {name}"] = space
@@ -347,7 +314,7 @@ class Reach:
             self._function(path, value, depth)
         elif isinstance(value, type):
             self._class(value, depth)
-        elif is_open(value):
+        elif origin.is_open(value):
             self._attributes(path, value, depth, frozenset())
 
     def _function(self, path: str, function: types.FunctionType, depth: int) -> None:
@@ -389,8 +356,8 @@ class Reach:
 
     def _attributes(self, path: str, value: Any, depth: int, skip: frozenset[str]) -> None:
         kind: type = type(value)
-        skip |= names_of_library(kind) | names_of_moment(kind)
-        if kind.__module__.startswith(DATA_PACKAGE):
+        skip |= origin.names_of_library(kind) | origin.names_of_moment(kind)
+        if kind.__module__.startswith(origin.DATA_PACKAGE):
             skip |= {name for name in vars(value) if name.startswith("_")}
         self.owners[path] = value
         self._class(kind, depth)
@@ -405,14 +372,11 @@ class Reach:
                 self._leaf(
                     f"{path}.{name}", Kind.DATA, buffer, f"{path} (buffers)", part._buffers, name
                 )
-        if _root_of(type(part)) in CLOSED:
+        if origin.root_of(type(part)) in origin.CLOSED:
             self.scalars(path, part)
         else:
             self._seen.add(id(part))
             self._attributes(path, part, 1, OF_MODULES)
-
-
-# -- which objects are whose ----------------------------------------------------------------------
 
 
 def _free(path: str, taken: Mapping[str, Any]) -> str:
@@ -423,46 +387,6 @@ def _free(path: str, taken: Mapping[str, Any]) -> str:
     return next(one for one in numbers if one not in taken)
 
 
-def is_open(value: Any) -> bool:
-    """Return whether the attributes of an object are looked at."""
-    kind = type(value)
-    if script_code.of_script(kind) or f"{kind.__module__}.{kind.__qualname__}" in OPEN_TYPES:
-        return True
-    root = _root_of(kind)
-    if kind.__module__.startswith(DATA_PACKAGE):
-        return True
-    return root not in CLOSED and root not in sys.stdlib_module_names and root != "builtins"
-
-
-def _root_of(kind: type) -> str:
-    return (kind.__module__ or "").partition(".")[0]
-
-
-@functools.lru_cache(maxsize=1)
-def modules_of_script(_count: int) -> tuple[tuple[str, types.ModuleType], ...]:
-    """Return the script and the modules beside it, by the names under which they are imported.
-
-    ``_count``: how many modules are imported.
-    """
-    found = list(sys.modules.items())
-    return tuple((name, module) for name, module in found if _is_of_script(name, module))
-
-
-def files_of_script() -> frozenset[str]:
-    """Return the files of the script and of the modules beside it."""
-    found = (getattr(one, "__file__", None) for _, one in modules_of_script(len(sys.modules)))
-    return frozenset(file for file in found if file is not None)
-
-
-def _is_of_script(name: str, module: Any) -> bool:
-    if not isinstance(module, types.ModuleType) or name.partition(".")[0] in CLOSED:
-        return False
-    if name == "__main__" or module.__name__ == "__main__":
-        return name == module.__name__
-    file = getattr(module, "__file__", None)
-    return file is not None and script_code.of_script_file(file)
-
-
 def _is_module(value: Any) -> bool:
     library = forms.torch()
     return library is not None and isinstance(value, library.nn.Module)
@@ -471,38 +395,6 @@ def _is_module(value: Any) -> bool:
 def _saves_itself(value: Any) -> bool:
     kind = type(value)
     return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
-
-
-@functools.cache
-def names_of_library(kind: type) -> frozenset[str]:
-    """Return the attributes that the frameworks' own classes of an object set."""
-    of_framework = script_code.methods(kind, lambda one: _root_of(one) in FRAMEWORKS)
-    return frozenset(name for function in of_framework for name in _set_on_self(function))
-
-
-def _set_on_self(function: types.FunctionType) -> set[str]:
-    own = function.__code__.co_varnames[:1]
-    steps = dis.get_instructions(function)
-    return {
-        str(after.argval)
-        for before, after in itertools.pairwise(steps)
-        if after.opname == "STORE_ATTR" and before.opname == "LOAD_FAST" and before.argval in own
-    }
-
-
-@functools.cache
-def names_of_moment(kind: type) -> frozenset[str]:
-    """Return the attributes that a class sets to numbers of its process, or of a clock.
-
-    A value of a clock that can change training is none of them: then it may be a count beside one.
-    """
-    found: set[str] = set()
-    files = files_of_script()
-    for function in script_code.methods(kind):
-        found |= script_code.process_names(function)
-        clock = script_code.clock_names(function)
-        found |= {name for name in clock if not influence.steers(name, files)}
-    return frozenset(found)
 
 
 def mark_of(leaf: Leaf, marker: forms.Marker) -> Any:

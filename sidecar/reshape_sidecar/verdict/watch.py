@@ -19,7 +19,7 @@ from typing import Any
 
 from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
-from reshape_sidecar.verdict import forms, influence, reach
+from reshape_sidecar.verdict import forms, influence, origin, reach
 from reshape_sidecar.verdict.forms import Marker, NoData
 from reshape_sidecar.verdict.reach import Kind, Leaf, Reach
 from reshape_sidecar.wire import Trajectory
@@ -214,7 +214,7 @@ class Watch:
         """Yield ``text`` on the paths that are new, and ``note`` on those that nothing reads."""
         new = sorted(path for path in paths if (path, text) not in self._said)
         self._said.update((path, text) for path in new)
-        files = reach.files_of_script() if new and note is not None else frozenset()
+        files = origin.files_of_script() if new and note is not None else frozenset()
         idle = [
             path for path in new if note is not None and not influence.steers(_name(path), files)
         ]
@@ -359,7 +359,7 @@ def _is_flag(entry: dict[str, Any], leaf: Leaf | None, owner: Any) -> bool:
 
 def _held_of_process(owner: Any) -> dict[str, str]:
     """Return what the threads, files and locks of an object do at the moment, by attribute."""
-    if not reach.is_open(owner):
+    if not origin.is_open(owner):
         return {}
     found = {}
     for name, value in script_code.attributes(owner).items():

@@ -17,7 +17,7 @@ from reshape_controller.live.own_faults import own_fault
 from reshape_launcher.local import start
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import LaunchError, ReleaseCheck
-from reshape_sidecar import gpu
+from reshape_sidecar import foreign, gpu
 from reshape_sidecar.init import processes as proc
 from tests.support import training_programs as programs
 from tests.support.sidecar_bed import DEVICES, Bed, bed
@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Iterator[Bed]:
         yield made
 
 
-def too_many_files(*_: object) -> Any:
+def too_many_files(*_: object, **__: object) -> Any:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
@@ -38,7 +38,7 @@ def test_a_container_whose_file_cannot_be_read_now_is_not_called_gone(
 ) -> None:
     job.training(programs.PLAIN)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", too_many_files)
+        patch.setattr(foreign, "read", too_many_files)
         with pytest.raises(OSError, match="open files"):
             job.status()
     assert job.status().running

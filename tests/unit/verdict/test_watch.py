@@ -264,11 +264,11 @@ class Timed:
     """An object that keeps what a clock says."""
 
     def __init__(self) -> None:
-        self.began_s = 0.0
+        self.of_this_moment = 0.0
         self.steps = 0
 
     def step(self) -> None:
-        self.began_s = time.perf_counter()
+        self.of_this_moment = time.perf_counter()
         self.steps += 1
 
 
@@ -279,7 +279,7 @@ def test_what_a_clock_said_does_not_come_back() -> None:
     first.step()
     found.look(deep=True)
     watch(second).restore(found.capture())
-    assert vars(second) == {"began_s": 0.0, "steps": 1}
+    assert vars(second) == {"of_this_moment": 0.0, "steps": 1}
 
 
 class Annealed:

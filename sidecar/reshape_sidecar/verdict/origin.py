@@ -1,0 +1,123 @@
+"""Whose an object is: the script's, a framework's, or of a library whose state is not looked at.
+
+Does: tells by the class and its module; names the attributes that a framework sets, or that mean
+something in one process or at one moment alone.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import sys
+import types
+from typing import Any
+
+from reshape_sidecar.hook import script_code
+from reshape_sidecar.verdict import influence
+
+FRAMEWORKS = frozenset({"torch", "transformers", "lightning", "pytorch_lightning"})
+"""Packages whose own state a checkpoint holds already, as far as it is of training."""
+CLOSED = FRAMEWORKS | {
+    *("accelerate", "lightning_fabric", "lightning_utilities", "datasets", "tokenizers", "numpy"),
+    *("huggingface_hub", "safetensors", "pandas", "pyarrow", "PIL", "matplotlib"),
+    *("reshape_sidecar", "_reshape_hook"),
+    *(
+        "tensorflow",
+        "keras",
+        "jax",
+        "tqdm",
+        "rich",
+        "wandb",
+        "mlflow",
+        "tensorboard",
+        "tensorboardX",
+    ),
+    *(
+        "comet_ml",
+        "neptune",
+        "clearml",
+        "aim",
+        "trackio",
+        "loguru",
+        "torchvision",
+        "torchaudio",
+        "torchmetrics",
+    ),
+}
+"""Packages whose objects are not entered: frameworks, data, and what shows training to people."""
+OPEN_TYPES = ("types.SimpleNamespace", "argparse.Namespace")
+DATA_PACKAGE = "torch.utils.data"
+
+
+def is_open(value: Any) -> bool:
+    """Return whether the attributes of an object are looked at."""
+    kind = type(value)
+    if script_code.of_script(kind) or f"{kind.__module__}.{kind.__qualname__}" in OPEN_TYPES:
+        return True
+    root = root_of(kind)
+    if kind.__module__.startswith(DATA_PACKAGE):
+        return True
+    return root not in CLOSED and root not in sys.stdlib_module_names and root != "builtins"
+
+
+def root_of(kind: type) -> str:
+    """Return the package of a class."""
+    return (kind.__module__ or "").partition(".")[0]
+
+
+@functools.lru_cache(maxsize=1)
+def modules_of_script(_count: int) -> tuple[tuple[str, types.ModuleType], ...]:
+    """Return the script and the modules beside it, by the names under which they are imported.
+
+    ``_count``: how many modules are imported.
+    """
+    found = list(sys.modules.items())
+    return tuple((name, module) for name, module in found if _is_of_script(name, module))
+
+
+def files_of_script() -> frozenset[str]:
+    """Return the files of the script and of the modules beside it."""
+    found = (getattr(one, "__file__", None) for _, one in modules_of_script(len(sys.modules)))
+    return frozenset(file for file in found if file is not None)
+
+
+def _is_of_script(name: str, module: Any) -> bool:
+    if not isinstance(module, types.ModuleType) or name.partition(".")[0] in CLOSED:
+        return False
+    if name == "__main__" or module.__name__ == "__main__":
+        return name == module.__name__
+    file = getattr(module, "__file__", None)
+    return file is not None and script_code.of_script_file(file)
+
+
+@functools.cache
+def names_of_library(kind: type) -> frozenset[str]:
+    """Return the attributes that the frameworks' own classes of an object set."""
+    of_framework = script_code.methods(kind, lambda one: root_of(one) in FRAMEWORKS)
+    return frozenset(name for function in of_framework for name in _set_on_self(function))
+
+
+def _set_on_self(function: types.FunctionType) -> set[str]:
+    own = function.__code__.co_varnames[:1]
+    steps = dis.get_instructions(function)
+    return {
+        str(after.argval)
+        for before, after in itertools.pairwise(steps)
+        if after.opname == "STORE_ATTR" and before.opname == "LOAD_FAST" and before.argval in own
+    }
+
+
+@functools.cache
+def names_of_moment(kind: type) -> frozenset[str]:
+    """Return the attributes that a class sets to numbers of its process, or of a clock.
+
+    A value of a clock that can change training is none of them: then it may be a count beside one.
+    """
+    found: set[str] = set()
+    files = files_of_script()
+    for function in script_code.methods(kind):
+        found |= script_code.process_names(function)
+        clock = script_code.clock_names(function)
+        found |= {name for name in clock if not influence.steers(name, files)}
+    return frozenset(found)
