@@ -43,7 +43,9 @@ OF_OTHER_EXTRAS = {
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
 IN_A_JOB = {
+    "reshape_sidecar.pytorch.accelerated",
     "reshape_sidecar.pytorch.data",
+    "reshape_sidecar.pytorch.exact_notes",
     "reshape_sidecar.pytorch.hf_call",
     "reshape_sidecar.pytorch.hf_calls",
     "reshape_sidecar.pytorch.hf_patch",
@@ -53,6 +55,7 @@ IN_A_JOB = {
     "reshape_sidecar.pytorch.lightning_data",
     "reshape_sidecar.pytorch.lightning_fit",
     "reshape_sidecar.pytorch.lightning_patch",
+    "reshape_sidecar.pytorch.lightning_script",
     "reshape_sidecar.pytorch.lightning_state",
     "reshape_sidecar.pytorch.lightning_verdict",
     "reshape_sidecar.pytorch.loop",
