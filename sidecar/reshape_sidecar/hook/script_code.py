@@ -182,12 +182,8 @@ def clock_names(function: types.FunctionType) -> set[str]:
     return found
 
 
-def _loads(line: list[dis.Instruction]) -> list[str]:
-    return [str(step.argval) for step in line if step.opname in NAMES]
-
-
 def _asks_for_number_of_process(line: list[dis.Instruction]) -> bool:
-    loads = _loads(line)
+    loads = [str(step.argval) for step in line if step.opname in NAMES]
     return not OF_PROCESS.isdisjoint(loads) or ("os", "open") in itertools.pairwise(loads)
 
 

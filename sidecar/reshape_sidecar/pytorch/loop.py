@@ -38,7 +38,8 @@ from reshape_sidecar.pytorch.data import (
 )
 from reshape_sidecar.pytorch.exact_notes import AutocastLook
 from reshape_sidecar.pytorch.weights import portraits, set_trained, trained
-from reshape_sidecar.verdict.loops import REMEDY, enter_loop
+from reshape_sidecar.verdict import carried
+from reshape_sidecar.verdict.loops import REMEDY
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import Watch
 from reshape_sidecar.wire import Trajectory
@@ -384,7 +385,7 @@ class Loop(EpochLoop):
         for part in ("dataset", "collate_fn"):
             reach.data(part, loader, part, is_ahead=loader.num_workers > 0)
         self._parts.enter(reach)
-        enter_loop(self._frame, reach)
+        carried.enter(self._frame, reach)
 
     def _epoch_begins(self) -> None:
         """Look at the script's state, or restore it before the first batch of this process."""

@@ -28,7 +28,8 @@ from reshape_sidecar.tensorflow import verdict as verdicts
 from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
 from reshape_sidecar.tensorflow.parts import Parts
 from reshape_sidecar.tensorflow.weights import portraits
-from reshape_sidecar.verdict.loops import REMEDY, enter_loop
+from reshape_sidecar.verdict import carried
+from reshape_sidecar.verdict.loops import REMEDY
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import LOOKS, Watch
 from reshape_sidecar.wire import Trajectory
@@ -200,7 +201,7 @@ class Loop(EpochLoop):
         assert self._parts is not None
         assert self._source is not None
         reach.know(self._session, self._source.dataset, *self._parts.objects())
-        enter_loop(self._frame, reach)
+        carried.enter(self._frame, reach)
 
     def _look(self, *, deep: bool = False) -> None:
         """Look what the script's own state has become."""

@@ -12,6 +12,8 @@ from types import FrameType
 
 from reshape_sidecar import foreign
 from reshape_sidecar.hook.script_code import CLOCK
+from reshape_sidecar.verdict.forms import PLAIN
+from reshape_sidecar.verdict.reach import Reach
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.While | ast.AsyncFor
@@ -44,6 +46,18 @@ def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
     }
     clocks = {name for loop in loops for name in _from_a_clock(loop)}
     return frozenset(read - targets - clocks), frozenset(bound)
+
+
+def enter(frame: FrameType, reach: Reach) -> None:
+    """Look at the names that the loops around the frame's line carry, and at the globals."""
+    carried, bound = names(frame)
+    is_module = frame.f_locals is frame.f_globals
+    owner = frame.f_globals if is_module else None
+    for name in sorted(carried & frame.f_locals.keys()):
+        value = frame.f_locals[name]
+        if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays
+            reach.take(name, "the loop", owner, name, value)
+    reach.script(bound if is_module else ())
 
 
 @functools.cache

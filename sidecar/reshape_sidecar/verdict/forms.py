@@ -161,10 +161,6 @@ class Marker:
         self._left = ITEMS_MAX
         return self._mark(value, 0)
 
-    def of_tensors(self, tensors: dict[str, Any]) -> Any:
-        """Return the mark of many tensors at once."""
-        return {name: self._mark(one, 1) for name, one in tensors.items()}
-
     def _mark(self, value: Any, depth: int) -> Any:
         self._left -= 1
         kind = type(value)
@@ -186,7 +182,7 @@ class Marker:
             ]
             return kind.__name__, len(value), items
         if kind in SETS:
-            return kind.__name__, len(value), hash(frozenset(value)) if _all_plain(value) else None
+            return kind.__name__, len(value), sorted(map(repr, islice(value, ITEMS_MAX)))
         if kind in SEQUENCES or _is_named_tuple(kind):
             return (
                 kind.__name__,
@@ -216,9 +212,8 @@ class Marker:
         if flat.device.type == "meta":
             return about
         if size_bytes <= WHOLE_BYTES:
-            return *about, flat.reshape(-1).cpu().contiguous().view(
-                library.uint8
-            ).numpy().tobytes() if flat.numel() else b""
+            whole = flat.reshape(-1).cpu().contiguous()
+            return *about, _digest(whole.view(library.uint8).numpy()) if flat.numel() else b""
         sample = _spread(flat, library)
         if self._deep and size_bytes <= DEEP_BYTES_MAX:
             return *about, sample, _sum_of(flat, library)
@@ -261,15 +256,7 @@ def _some(items: Any, marker: Marker) -> Iterator[Any]:
     step = 1 if size <= left else -(-size // max(1, left // 2))
     yield from islice(items, 0, None, step)
     if step > 1:
-        last = None
-        with_reversed = getattr(items, "__reversed__", None)
-        if with_reversed is not None:
-            last = next(iter(reversed(items)), None)
-            yield last
-
-
-def _all_plain(values: Any) -> bool:
-    return len(values) <= ITEMS_MAX and all(type(one) in PLAIN - {bytearray} for one in values)
+        yield next(reversed(items))
 
 
 def _digest(data: Any) -> bytes:

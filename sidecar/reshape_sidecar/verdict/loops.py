@@ -9,16 +9,12 @@ import json
 import random
 import sys
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from reshape_sidecar import foreign
 from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
 from reshape_sidecar.hook.values import Inline, InlineReader, Unkeepable
-from reshape_sidecar.verdict import carried
-from reshape_sidecar.verdict.forms import PLAIN
-from reshape_sidecar.verdict.reach import Reach
-from reshape_sidecar.verdict.watch import LOOKS
 
 REMEDY = "keep it with job.keep"
 KEEP_FILE = "reshape-keep.json"
@@ -29,18 +25,8 @@ DRAWS = (
     "its steps draw random numbers ({}), which begin again at a restart unless the script saves"
     " and restores the generators"
 )
-
-
-def enter_loop(frame: FrameType, reach: Reach) -> None:
-    """Look at the names that the loops around the frame's line carry, and at the globals."""
-    names, bound = carried.names(frame)
-    is_module = frame.f_locals is frame.f_globals
-    owner = frame.f_globals if is_module else None
-    for name in sorted(names & frame.f_locals.keys()):
-        value = frame.f_locals[name]
-        if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays
-            reach.take(name, "the loop", owner, name, value)
-    reach.script(bound if is_module else ())
+LOOKS = 3
+"""Steps after which it looks whether the generators have drawn."""
 
 
 class Keep(SimpleNamespace):

@@ -133,7 +133,7 @@ class Watch:
             is_new = path not in before and now.leaves[path].kind is not Kind.CODE
             if path in now.always or is_new or before.get(path, mark) != mark:
                 self._changed[path] = None
-        self._note_data(now, marks if not deep else _marks(now, deep=False), new_epoch=new_epoch)
+        self._note_data(now, new_epoch=new_epoch)
         for path in [path for path in self._changed if path not in now.leaves]:
             del self._changed[path]
         for path in self._changed:
@@ -148,10 +148,10 @@ class Watch:
         if before.get(path, mark) != mark:
             self._compared[path] = None
 
-    def _note_data(self, now: Reach, marks: dict[str, Any], *, new_epoch: bool) -> None:
+    def _note_data(self, now: Reach, *, new_epoch: bool) -> None:
         """Note data that training changes between two steps: their loader has read ahead."""
         before = {} if new_epoch else self._of_epoch
-        self._of_epoch = {path: marks[path] for path in now.of_data if path in marks}
+        self._of_epoch = _marks(now, deep=False, only=now.of_data)
         for path, mark in self._of_epoch.items():
             if before.get(path, mark) != mark:
                 self._ahead[path] = None
@@ -326,12 +326,12 @@ class Watch:
         return now
 
 
-def _marks(walked: Reach, *, deep: bool) -> dict[str, Any]:
+def _marks(walked: Reach, *, deep: bool, only: Iterable[str] | None = None) -> dict[str, Any]:
     marker = Marker(deep=deep)
     found = {}
-    for path, leaf in walked.leaves.items():
+    for path in walked.leaves if only is None else only:
         try:
-            found[path] = reach.mark_of(leaf, marker)
+            found[path] = reach.mark_of(walked.leaves[path], marker)
         except Exception:  # an object of the script that refuses to be read
             found[path] = None
     return found
