@@ -194,6 +194,7 @@ class Call:
             if self._batches is not None:
                 resumed.restore_samplers(self._batches, in_epoch=self._step > 0)
             resumed.restore_random(rank, of_epoch=self._step > 0)
+            hf_state.release()
         else:
             self._look(new_epoch=True)
         self._random_of_epoch = random_states()

@@ -181,8 +181,7 @@ class Saved:
 
     def restore_samplers(self, batches: EpochBatches, *, in_epoch: bool) -> None:
         """Let the samplers draw the order as they drew it, and go on as they were after it."""
-        sums = _sums(self.folder)
-        known = sums.get("samplers")
+        known = _sums(self.folder).get("samplers")
         if known is not None:
             batches.samplers.resume(known, in_epoch=in_epoch)
 
@@ -199,6 +198,11 @@ class Saved:
 def _sums(folder: Path) -> dict[str, Any]:
     sums: dict[str, Any] = torch.load(folder / SUMS_FILE, map_location="cpu", weights_only=False)
     return sums
+
+
+def release() -> None:
+    """Free what was read of a checkpoint: it may hold copies of the model."""
+    _sums.cache_clear()
 
 
 def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:
