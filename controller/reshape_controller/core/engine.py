@@ -64,6 +64,8 @@ class Engine:
         """
         self.state = state if state is not None else State()
         self._explains = explains
+        self._before_s = self.state.now_s
+        """Time before the event or plan at hand."""
 
     def step(self, event: ev.Event, now_s: float) -> Step:
         """Take in one event. An unknown or late event changes nothing."""
@@ -146,10 +148,9 @@ class Engine:
         return self.state.drain_changes()
 
     def _begin(self, now_s: float) -> Transaction:
-        before_s = self.state.now_s
-        self.state.now_s = now_s = max(before_s, now_s)
-        explains = self._explains
-        return Transaction(self.state, now_s, keeps_history=explains, before_s=before_s)
+        self._before_s = self.state.now_s
+        self.state.now_s = now_s = max(self._before_s, now_s)
+        return Transaction(self.state, now_s, keeps_history=self._explains)
 
     def _close(self, tx: Transaction) -> Step:
         if not (tx.observed_before or self.state.observing):
@@ -207,7 +208,7 @@ class Engine:
         state.mechanism, state.limits = event.mechanism, event.limits
         state.seed = event.seed
         deadlines.rebase(tx)
-        tx.pass_gap()
+        tx.pass_gap(self._before_s)
         for job in tuple(state.jobs.values()):
             if job.stage not in (Stage.NONE, Stage.LAUNCHING) and not job.set_apart:
                 tx.update(job.id, answered=False)

@@ -116,7 +116,6 @@ class Transaction:
     """The state, the time and the effects of one event or plan. The engine makes one for each."""
 
     __slots__ = (
-        "before_s",
         "commands",
         "freed",
         "history",
@@ -126,12 +125,8 @@ class Transaction:
         "state",
     )
 
-    def __init__(
-        self, state: State, now_s: float, *, keeps_history: bool, before_s: float | None = None
-    ) -> None:
-        """Begin at ``now_s``. ``keeps_history``: false drops what is noted. ``before_s``: time of
-        the transaction before; None: the same."""
-        self.before_s = now_s if before_s is None else before_s
+    def __init__(self, state: State, now_s: float, *, keeps_history: bool) -> None:
+        """Begin at ``now_s``. ``keeps_history``: false drops what is noted."""
         self.state, self.now_s, self.keeps_history = state, now_s, keeps_history
         self.commands: list[Command] = []
         self.history: list[HistoryEntry] = []
@@ -190,13 +185,13 @@ class Transaction:
         if job.gpus:
             self.take_changes(job_id, self._service(job, job.gpus))
 
-    def pass_gap(self) -> None:
-        """Count no service for a long time in which no controller ran."""
-        if self.limits.service_rules < 2 or self.now_s - self.before_s <= GAP_S:
+    def pass_gap(self, before_s: float) -> None:
+        """Count no service for a long time, since ``before_s``, in which no controller ran."""
+        if self.limits.service_rules < 2 or self.now_s - before_s <= GAP_S:
             return
         for job in tuple(self.state.jobs.values()):
             if job.gpus and job.serves_since_s is not None:
-                served = service.served_until(job, self.before_s, self.state.gpus, self.state.hosts)
+                served = service.served_until(job, before_s, self.state.gpus, self.state.hosts)
                 self.take_changes(job.id, {"served": served, "serves_since_s": self.now_s})
 
     def _service(self, job: Job, gpus: tuple[GpuId, ...]) -> JobChanges:
