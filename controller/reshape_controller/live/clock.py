@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+from reshape_sidecar import foreign
 from reshape_sidecar.init import files
 
 FAR_S = 60.0
@@ -122,23 +122,14 @@ class ClockNote:
     def now_s(self) -> float | None:
         """Return the time by the note; None without a note of this boot."""
         try:
-            boot, since_s, at_s = self._read().decode().split()
+            text = foreign.read_text(self._path, _NOTE_BYTES_MAX, follow=False)
+            boot, since_s, at_s = text.split()
             passed_s = self._since_boot_s() - float(since_s)
             noted_s = float(at_s)
         except (OSError, ValueError):
             return None
         same = boot == files.boot_id() != files.UNKNOWN_BOOT and passed_s >= 0.0
         return noted_s + passed_s if same else None
-
-    def _read(self) -> bytes:
-        """Return the file's text. Raises OSError; also for what is no regular file."""
-        fd = os.open(self._path, os.O_RDONLY | _SAFELY)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(f"{self._path} is no regular file")
-            return os.read(fd, _NOTE_BYTES_MAX)
-        finally:
-            os.close(fd)
 
     def write(self, at_s: float) -> None:
         """Note the time; one that cannot be noted changes nothing."""
