@@ -61,7 +61,7 @@ def _used(function: types.FunctionType, dataset: Any) -> Iterator[tuple[str, Any
         own = code.co_varnames[0] if code.co_argcount else ""
         imported: dict[str, Any] = {}
         chain, value = "", _NOTHING
-        steps = list(dis.get_instructions(code))
+        steps = list(script_code.steps(code))
         for number, step in enumerate(steps):
             name = str(step.argval)
             if step.opname in _ATTRIBUTES and value is not _NOTHING:

@@ -21,8 +21,17 @@ LIBRARY_PARTS = ("site-packages", "dist-packages", "reshape_sidecar")
 STORES = frozenset({"STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR"})
 GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"})
 NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_METHOD", "LOAD_ATTR"})
-CONSTANTS = frozenset({"LOAD_CONST", "UNPACK_SEQUENCE", "COPY", "SWAP", "NOP", "RESUME"})
+CONSTANTS = frozenset(
+    {"LOAD_CONST", "LOAD_SMALL_INT", "UNPACK_SEQUENCE", "COPY", "SWAP", "NOP", "RESUME"}
+)
 """Instructions that make or move constants."""
+_JOINED = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
+"""Instructions of Python 3.13 and later that do the work of two."""
 OF_PROCESS = frozenset(
     {
         *("fileno", "dup", "dup2", "pipe", "pipe2", "openpty", "memfd_create", "eventfd"),
@@ -125,12 +134,25 @@ def code_of(function: types.FunctionType) -> Iterator[types.CodeType]:
         waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
 
 
+def steps(code: types.CodeType) -> Iterator[dis.Instruction]:
+    """Yield the instructions of ``code`` as Python 3.11 has them: each names one local variable."""
+    for step in dis.get_instructions(code):
+        if step.opname in _JOINED:
+            first, second = _JOINED[step.opname]
+            yield step._replace(opname=first, argval=step.argval[0])
+            yield step._replace(opname=second, argval=step.argval[1], starts_line=None)
+        elif step.opname == "LOAD_FAST_BORROW":
+            yield step._replace(opname="LOAD_FAST")
+        else:
+            yield step
+
+
 def outer_names(function: types.FunctionType) -> Iterator[Place]:
     """Yield each global, enclosed and default value that a function uses."""
     space = function.__globals__
     known = {""}
     for code in code_of(function):
-        for instruction in dis.get_instructions(code):
+        for instruction in steps(code):
             name = str(instruction.argval)
             named = instruction.opname in GLOBALS and name not in known
             if named and (name in space or instruction.opname == "STORE_GLOBAL"):
@@ -148,7 +170,7 @@ def stored_names(function: types.FunctionType) -> set[str]:
     return {
         str(instruction.argval)
         for code in code_of(function)
-        for instruction in dis.get_instructions(code)
+        for instruction in steps(code)
         if instruction.opname in STORES
     }
 
@@ -171,7 +193,7 @@ def clock_names(function: types.FunctionType) -> set[str]:
     for code in code_of(function):
         loads: set[str] = set()
         has_stored = False
-        for step in dis.get_instructions(code):
+        for step in steps(code):
             if has_stored and step.opname not in STORES | CONSTANTS:
                 loads = set()  # a statement ends with what it binds
             has_stored = step.opname in STORES
@@ -201,7 +223,7 @@ def switches(functions: Iterable[types.FunctionType]) -> set[str]:
 
 def _lines(code: types.CodeType) -> Iterator[list[dis.Instruction]]:
     line: list[dis.Instruction] = []
-    for step in dis.get_instructions(code):
+    for step in steps(code):
         if step.starts_line and line:
             yield line
             line = []

@@ -6,7 +6,6 @@ something in one process or at one moment alone.
 
 from __future__ import annotations
 
-import dis
 import functools
 import itertools
 import sys
@@ -100,7 +99,7 @@ def names_of_library(kind: type) -> frozenset[str]:
 
 def _set_on_self(function: types.FunctionType) -> set[str]:
     own = function.__code__.co_varnames[:1]
-    steps = dis.get_instructions(function)
+    steps = script_code.steps(function.__code__)
     return {
         str(after.argval)
         for before, after in itertools.pairwise(steps)
