@@ -30,6 +30,18 @@ def job(tmp_path: Path) -> Iterator[Bed]:
     foreign.remove_tree(tmp_path / "checkpoints")  # pytest cannot remove every one of them
 
 
+def _ends_in_time(job: Bed) -> None:
+    began_s = time.monotonic()
+    job.coordinator.want(
+        Mode.EXIT,
+        on_save_timeout=OnSaveTimeout.KILL,
+        save_deadline_s=GRACE_S / 2,
+        kill_after_s=GRACE_S / 2,
+    )
+    job.gone()
+    assert time.monotonic() - began_s < FREE_S
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -40,15 +52,7 @@ def job(tmp_path: Path) -> Iterator[Bed]:
 def test_the_gpus_of_a_hostile_job_are_free_in_time(job: Bed, kind: str) -> None:
     job.training(programs.IGNORES)
     hostile_folders.KINDS[kind](job.path / "checkpoints")
-    began_s = time.monotonic()
-    job.coordinator.want(
-        Mode.EXIT,
-        on_save_timeout=OnSaveTimeout.KILL,
-        save_deadline_s=GRACE_S / 2,
-        kill_after_s=GRACE_S / 2,
-    )
-    job.gone()
-    assert time.monotonic() - began_s < FREE_S
+    _ends_in_time(job)
     assert job.left() == []
 
 
@@ -60,15 +64,7 @@ def test_a_claim_that_reads_without_an_end_keeps_no_gpu(job: Bed) -> None:
     job.initialised("import time\ntime.sleep(600)\n")
     job.coordinator.want(Mode.RUN, "GPU-0")
     time.sleep(1.0)  # the claim of its start reads
-    began_s = time.monotonic()
-    job.coordinator.want(
-        Mode.EXIT,
-        on_save_timeout=OnSaveTimeout.KILL,
-        save_deadline_s=GRACE_S / 2,
-        kill_after_s=GRACE_S / 2,
-    )
-    job.gone()
-    assert time.monotonic() - began_s < FREE_S
+    _ends_in_time(job)
 
 
 @pytest.mark.gate
