@@ -37,7 +37,7 @@ def condition(value: Any) -> str | None:
         inner = [one for one in map(condition, parts) if one is not None]
         return "; ".join(sorted(inner)) or None
     kind = type(value)
-    if isinstance(value, type) or kind.__module__.split(".")[0] in (
+    if isinstance(value, (type, str, bytes)) or kind.__module__.split(".")[0] in (
         *("builtins", "keras", "numpy", "pandas"),
     ):
         return None

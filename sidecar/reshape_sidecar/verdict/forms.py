@@ -1,4 +1,4 @@
-"""Values of a script that are data: marks that differ when they change, copies, and the way back.
+"""Values of a script that are data: what they are, copies, and the way back.
 
 Does: tells data (numbers, texts, tensors, arrays, generators and plain collections of them) from
 other objects; restores a value in place where it can, so that what shares it sees the same. Works
@@ -8,12 +8,10 @@ with the PyTorch and NumPy that the script has imported, and imports neither.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import random
 import sys
-import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -27,12 +25,6 @@ VALUE_TYPES = frozenset({"torch.Size", "torch.dtype", "torch.device"})
 DEPTH_MAX = 8
 ITEMS_MAX = 1000
 """Most items of a collection that a look compares; of a longer one so many, evenly spread."""
-WHOLE_BYTES = 1 << 16
-"""An array of at most so many bytes is compared whole by every look."""
-SAMPLE = 64
-"""Numbers of a larger array that a look compares."""
-DEEP_BYTES_MAX = 1 << 28
-"""A look at a save compares all bytes of an array up to this size."""
 ITEMS_OF_FACTORY = "reshape: items of a defaultdict"
 STATE_OF_GENERATOR = "reshape: state of a generator"
 """The only key of a dictionary that stands for such a value, whose own form has code in it."""
@@ -77,10 +69,10 @@ def _is_data(value: Any, depth: int, left: list[int]) -> bool:
     items: Iterable[Any]
     if kind in MAPPINGS:
         items = (one for pair in islice(value.items(), ITEMS_MAX) for one in pair)
-    elif kind in SEQUENCES or kind in SETS or _is_named_tuple(kind):
+    elif kind in SEQUENCES or kind in SETS or is_named_tuple(kind):
         items = islice(value, ITEMS_MAX)
-    elif _is_frozen(kind):
-        items = _fields_of(value).values()
+    elif is_frozen(kind):
+        items = fields_of(value).values()
     else:
         return False
     return all(_is_data(item, depth + 1, left) for item in items)
@@ -98,19 +90,30 @@ def _is_leaf(value: Any) -> bool:
     return f"{kind.__module__}.{kind.__qualname__}" in VALUE_TYPES
 
 
-def _is_frozen(kind: type) -> bool:
+def is_frozen(kind: type) -> bool:
     """Return whether a class is a frozen dataclass, whose values are made whole."""
     parameters = getattr(kind, "__dataclass_params__", None)
     is_frozen = parameters is not None and parameters.frozen
     return is_frozen and all(field.init for field in dataclasses.fields(kind))
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
+def fields_of(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def _is_named_tuple(kind: type) -> bool:
+def is_named_tuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Return the sides of a tensor or an array; none of a nested one, whose parts have theirs."""
+    return () if getattr(value, "is_nested", False) else tuple(value.shape)
+
+
+def is_strided(tensor: Any) -> bool:
+    """Return whether a tensor holds its numbers side by side, and nothing else."""
+    library = torch()
+    return tensor.layout is library.strided and not (tensor.is_nested or tensor.is_quantized)
 
 
 def is_generator(value: Any) -> bool:
@@ -145,150 +148,6 @@ def set_generator_state(value: Any, state: Any) -> None:
         value.set_state(state)
 
 
-# -- marks ----------------------------------------------------------------------------------------
-
-
-class Marker:
-    """Makes marks: values that are equal as long as the data are, as far as a look compares."""
-
-    def __init__(self, *, deep: bool) -> None:
-        """``deep``: compare all bytes of large arrays too."""
-        self._deep = deep
-        self._left = 0
-
-    def mark(self, value: Any) -> Any:
-        """Return the mark of data."""
-        self._left = ITEMS_MAX
-        return self._mark(value, 0)
-
-    def _mark(self, value: Any, depth: int) -> Any:
-        self._left -= 1
-        kind = type(value)
-        if kind is float or kind is complex:
-            return repr(value)
-        if kind is bytearray:
-            return bytes(value)
-        if kind in PLAIN:
-            return (kind.__name__, value) if kind is bool else value
-        if is_tensor(value):
-            return self._tensor(value)
-        if is_generator(value):
-            state = generator_state(value)
-            return _digest(state.numpy()) if is_tensor(state) else _digest(repr(state).encode())
-        if kind in MAPPINGS:
-            items = [
-                (self._key(key), self._mark(item, depth + 1))
-                for key, item in _some(value.items(), self)
-            ]
-            return kind.__name__, len(value), items
-        if kind in SETS:
-            return kind.__name__, len(value), sorted(map(repr, islice(value, ITEMS_MAX)))
-        if kind in SEQUENCES or _is_named_tuple(kind):
-            return (
-                kind.__name__,
-                len(value),
-                [self._mark(one, depth + 1) for one in _some(value, self)],
-            )
-        if _is_frozen(kind):
-            fields = _fields_of(value)
-            return kind.__name__, [self._mark(one, depth + 1) for one in fields.values()]
-        if hasattr(value, "tobytes"):
-            return self._array(value)
-        return repr(value)
-
-    def _key(self, key: Any) -> Any:
-        return key if type(key) in PLAIN else repr(key)
-
-    def _tensor(self, tensor: Any) -> Any:
-        """Return shape, type, and the numbers or a sample; sparse changes show in the version."""
-        library = torch()
-        flat = tensor.detach()
-        if flat.is_sparse or flat.is_quantized or flat.layout is not library.strided:
-            return tuple(tensor.shape), _version(tensor)
-        if flat.is_complex():
-            flat = library.view_as_real(flat)
-        size_bytes = flat.numel() * flat.element_size()
-        about = (tuple(tensor.shape), str(tensor.dtype))
-        if flat.device.type == "meta":
-            return about
-        if size_bytes <= WHOLE_BYTES:
-            whole = flat.reshape(-1).cpu().contiguous()
-            return *about, _digest(whole.view(library.uint8).numpy()) if flat.numel() else b""
-        sample = _spread(flat, library)
-        if self._deep and size_bytes <= DEEP_BYTES_MAX:
-            return *about, sample, _sum_of(flat, library)
-        return *about, sample, Local(_version(tensor))
-
-    def _array(self, array: Any) -> Any:
-        about = (getattr(array, "shape", ()), str(array.dtype))
-        if array.nbytes <= WHOLE_BYTES:
-            return *about, _digest(array.tobytes())
-        flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-        sample = flat[:: max(1, array.size // SAMPLE)].tobytes()
-        if self._deep and array.nbytes <= DEEP_BYTES_MAX:
-            return (
-                *about,
-                sample,
-                zlib.crc32(array if array.flags.c_contiguous else array.tobytes()),
-            )
-        return *about, sample
-
-
-class Local:
-    """A part of a mark that means something in this process alone."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Local) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __repr__(self) -> str:
-        return ""
-
-
-def _some(items: Any, marker: Marker) -> Iterator[Any]:
-    """Yield the items that are compared: all of a short collection, or some, evenly spread."""
-    size, left = len(items), max(1, marker._left)
-    step = 1 if size <= left else -(-size // max(1, left // 2))
-    yield from islice(items, 0, None, step)
-    if step > 1:
-        yield next(reversed(items))
-
-
-def _digest(data: Any) -> bytes:
-    return hashlib.blake2b(data, digest_size=8).digest()
-
-
-def _version(tensor: Any) -> int:
-    try:
-        return int(tensor._version)
-    except RuntimeError:  # an inference tensor counts nothing
-        return 0
-
-
-def _spread(flat: Any, library: Any) -> bytes:
-    """Return some numbers of a large tensor, without a copy of it."""
-    step = max(1, flat.numel() // SAMPLE)
-    if flat.is_contiguous():
-        some = flat.view(-1)[::step]
-    else:
-        at = library.arange(0, flat.numel(), step, device=flat.device)
-        some = flat[library.unravel_index(at, flat.shape)]
-    data: bytes = some.cpu().contiguous().view(library.uint8).numpy().tobytes()
-    return data
-
-
-def _sum_of(flat: Any, library: Any) -> Any:
-    """Return a number that differs if any number of the tensor does, as far as a sum can tell."""
-    if flat.device.type == "cpu":
-        return zlib.crc32(flat.contiguous().view(-1).view(library.uint8).numpy())
-    return float(flat.sum(dtype=library.float64 if flat.is_floating_point() else library.int64))
-
-
 # -- copies and the way back ----------------------------------------------------------------------
 
 
@@ -302,7 +161,9 @@ def copied(value: Any, depth: int = 0) -> Any:
         state = generator_state(value)
         return {STATE_OF_GENERATOR: state.cpu() if is_tensor(state) else state}
     if is_tensor(value):
-        return value.detach().to("cpu", copy=True)
+        if value.is_nested and str(value.layout) == "torch.strided":
+            raise NoData("a nested tensor")
+        return value.detach().to("cpu", copy=True).resolve_conj().resolve_neg()
     if _is_leaf(value):
         return value.copy() if hasattr(value, "tobytes") and hasattr(value, "copy") else value
     if depth >= DEPTH_MAX:
@@ -316,17 +177,17 @@ def copied(value: Any, depth: int = 0) -> Any:
         return deque((copied(item, depth + 1) for item in value), value.maxlen)
     if kind in (list, tuple, *SETS):
         return kind(copied(item, depth + 1) for item in value)
-    if _is_named_tuple(kind):
+    if is_named_tuple(kind):
         return kind(*(copied(item, depth + 1) for item in value))
-    if _is_frozen(kind):
-        return kind(**{key: copied(one, depth + 1) for key, one in _fields_of(value).items()})
+    if is_frozen(kind):
+        return kind(**{key: copied(one, depth + 1) for key, one in fields_of(value).items()})
     raise NoData(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def has_other_shape(there: Any, saved: Any) -> bool:
     """Return whether two tensors or arrays, or two of a list, have another shape."""
     if is_tensor(saved) or is_array(saved):
-        return (is_tensor(there) or is_array(there)) and there.shape != saved.shape
+        return (is_tensor(there) or is_array(there)) and shape_of(there) != shape_of(saved)
     if not isinstance(saved, (list, tuple)) or not isinstance(there, (list, tuple)):
         return False
     return any(has_other_shape(one, item) for one, item in zip(there, saved, strict=False))
@@ -335,7 +196,7 @@ def has_other_shape(there: Any, saved: Any) -> bool:
 def has_length(value: Any, length: int | None) -> bool:
     """Return whether one of the first two sides of a tensor, or of one in a list, has a length."""
     if is_tensor(value) or is_array(value):
-        return length in tuple(value.shape)[:2]
+        return length in shape_of(value)[:2]
     return isinstance(value, (list, tuple)) and any(has_length(one, length) for one in value)
 
 
@@ -379,7 +240,8 @@ def _stands_for(saved: Any, key: str) -> bool:
 
 def _put_tensor(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:
     library = torch()
-    if is_tensor(there) and there.shape == saved.shape and there.dtype == saved.dtype:
+    fits = is_tensor(there) and is_strided(there) and is_strided(saved)
+    if fits and there.shape == saved.shape and there.dtype == saved.dtype:
         if there.is_leaf or not there.requires_grad:
             with library.no_grad():
                 there.detach().copy_(saved)
@@ -428,4 +290,4 @@ def _put_sequence(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:
 def _bound_tuple(there: Any, saved: Any, device: Any) -> Any:
     old = there if type(there) is type(saved) and len(there) == len(saved) else [None] * len(saved)
     values = [put(one, item, device)[1] for one, item in zip(old, saved, strict=True)]
-    return type(saved)(*values) if _is_named_tuple(type(saved)) else tuple(values)
+    return type(saved)(*values) if is_named_tuple(type(saved)) else tuple(values)

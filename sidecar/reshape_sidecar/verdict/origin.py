@@ -45,7 +45,10 @@ CLOSED = FRAMEWORKS | {
     ),
 }
 """Packages whose objects are not entered: frameworks, data, and what shows training to people."""
-OPEN_TYPES = ("types.SimpleNamespace", "argparse.Namespace")
+OPEN_TYPES = (
+    *("types.SimpleNamespace", "argparse.Namespace"),
+    *("collections.UserDict", "collections.UserList", "collections.ChainMap"),
+)
 DATA_PACKAGE = "torch.utils.data"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from reshape_sidecar.hook import script_code
 from reshape_sidecar.hook.script_objects import position
-from reshape_sidecar.verdict import forms, origin
+from reshape_sidecar.verdict import forms, marks, origin
 
 CACHES = re.compile(r"cache|_memo\b|\bmemo\b", re.IGNORECASE)
 """Names that data have for what they have read before."""
@@ -314,8 +314,11 @@ class Reach:
             self._function(path, value, depth)
         elif isinstance(value, type):
             self._class(value, depth)
-        elif origin.is_open(value):
-            self._attributes(path, value, depth, frozenset())
+        else:
+            if marks.reader_of(value) is not None:
+                self._leaf(path, Kind.OPAQUE, value, "", None, None)
+            if origin.is_open(value):
+                self._attributes(path, value, depth, frozenset())
 
     def _function(self, path: str, function: types.FunctionType, depth: int) -> None:
         if not script_code.of_script(function):
@@ -397,7 +400,7 @@ def _saves_itself(value: Any) -> bool:
     return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
-def mark_of(leaf: Leaf, marker: forms.Marker) -> Any:
+def mark_of(leaf: Leaf, marker: marks.Marker) -> Any:
     """Return a mark that differs once the value of a leaf has changed."""
     value = leaf.value
     if leaf.kind is Kind.DATA:
@@ -413,6 +416,8 @@ def mark_of(leaf: Leaf, marker: forms.Marker) -> Any:
         return id(value)  # it never changes, and the walk keeps it alive
     if (count := getattr(value, "_num_yielded", None)) is not None:
         return id(value), count
+    if (content := marker.content(value)) is not None:
+        return type(value).__name__, content
     return type(value).__name__, repr(position(value, lambda one: type(one).__name__))
 
 

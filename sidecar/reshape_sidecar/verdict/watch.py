@@ -20,7 +20,8 @@ from typing import Any
 from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.verdict import forms, influence, origin, reach
-from reshape_sidecar.verdict.forms import Marker, NoData
+from reshape_sidecar.verdict.forms import NoData
+from reshape_sidecar.verdict.marks import Marker
 from reshape_sidecar.verdict.reach import Kind, Leaf, Reach
 from reshape_sidecar.wire import Trajectory
 
@@ -33,6 +34,8 @@ INSIDE = "{} changes with each micro-batch, of which a step has more on fewer GP
 SHOWN_MAX = 5
 DIGESTS_MAX = 200
 """Most values that the ranks compare."""
+UNREADABLE = "no look can read it"
+"""The mark of a value that refuses to be looked at."""
 LOOKS = 3
 """Steps at the begin of a process after which it looks."""
 
@@ -54,13 +57,13 @@ class Shape:
         """Return whether ``forms.put`` needs no owner to give such a value this one."""
         if forms.is_generator(value) or type(value) in (list, dict, set, *forms.MAPPINGS):
             return self.type is type(value)
-        in_place = forms.is_tensor(value) or forms.is_array(value)
+        in_place = forms.is_strided(value) if forms.is_tensor(value) else forms.is_array(value)
         return in_place and self.type is type(value) and self.about == _about(value)
 
 
 def _about(value: Any) -> Any:
     if forms.is_tensor(value) or forms.is_array(value):
-        return tuple(value.shape), str(value.dtype)
+        return forms.shape_of(value), str(value.dtype)
     return None
 
 
@@ -129,6 +132,9 @@ class Watch:
         for path, mark in marks.items():
             if path in now.saved:
                 self._note_saved(path, mark, before)
+                continue
+            if mark is UNREADABLE:
+                self._lost[f"{path} ({UNREADABLE})"] = None
                 continue
             is_new = path not in before and now.leaves[path].kind is not Kind.CODE
             if path in now.always or is_new or before.get(path, mark) != mark:
@@ -243,7 +249,7 @@ class Watch:
         for path in [path for path in paths if path in now.leaves]:
             try:
                 found.append(form(self._entry(now.leaves[path])))
-            except TypeError:  # NoData, or what the form cannot hold
+            except Exception:  # NoData, what the form cannot hold, or a refusal of the script
                 self._lost[path] = None
         return found
 
@@ -333,7 +339,7 @@ def _marks(walked: Reach, *, deep: bool, only: Iterable[str] | None = None) -> d
         try:
             found[path] = reach.mark_of(walked.leaves[path], marker)
         except Exception:  # an object of the script that refuses to be read
-            found[path] = None
+            found[path] = UNREADABLE
     return found
 
 

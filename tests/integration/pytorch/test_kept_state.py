@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -121,3 +122,24 @@ def loop_verdict(bed: ScriptBed) -> Any:
     text += "; print(json.dumps(state['verdict']))"
     found = subprocess.run([PYTHON, "-c", text], capture_output=True, text=True, check=True)
     return tuple(json.loads(found.stdout))
+
+
+def test_tensors_of_every_layout_come_back_or_are_named() -> None:
+    script = Path(__file__).parent / "scripts" / "layouts.py"
+    sidecar = Path(__file__).parents[3] / "sidecar"
+    found = subprocess.run(
+        [PYTHON, str(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(sidecar)},
+    )
+    assert dict(line.split() for line in found.stdout.splitlines()) == {
+        "sparse": "back",
+        "rows": "back",
+        "columns": "back",
+        "quantized": "back",
+        "conjugate": "back",
+        "negative": "back",
+        "nested": "named",
+    }

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import multiprocessing
+import queue
 import random
 import threading
 import time
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from array import array
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +37,10 @@ class Phase(Enum):
 class Setting:
     rate: float
     phase: Phase
+
+
+class Steps(int):
+    """A number of the script's own class."""
 
 
 class Script:
@@ -88,6 +97,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Script], None]]] = {
     "a dictionary": (lambda: {"a": 1}, lambda script: script.value.update(b=2, a=0)),
     "a dictionary that shrinks": (lambda: {"a": 1, "b": 2}, lambda script: script.value.pop("a")),
     "an ordered dictionary": (OrderedDict, lambda script: script.value.update(b=2)),
+    "a dictionary in an object": (UserDict, lambda script: script.value.update(b=2)),
     "counts": (Counter, lambda script: script.value.update("abca")),
     "lists made by a factory": (lambda: defaultdict(lambda: defaultdict(list)), fill_default),
     "a queue": (lambda: deque([1], maxlen=2), lambda script: script.value.extend([2, 3])),
@@ -209,6 +219,34 @@ LOST: dict[str, tuple[Callable[[], Any], Callable[[Script], Any]]] = {
         lambda script: setattr(script, "value", Saving()),
     ),
     "one more object in a list": (lambda: [Saving()], lambda script: script.value.append(Saving())),
+    "numbers of Python's arrays": (
+        lambda: array("d", [1.0]),
+        lambda script: script.value.append(2),
+    ),
+    "a decimal": (lambda: Decimal(0), lambda script: setattr(script, "value", Decimal(3))),
+    "a range": (lambda: range(3), lambda script: setattr(script, "value", range(4))),
+    "bytes in memory": (io.BytesIO, lambda script: script.value.write(b"a")),
+    "a queue between threads": (queue.Queue, lambda script: script.value.put(3)),
+    "a number of several processes": (
+        lambda: multiprocessing.Value("i", 0),
+        lambda script: setattr(script.value, "value", 3),
+    ),
+    "a number of a class of the script": (
+        lambda: Steps(0),
+        lambda script: setattr(script, "value", Steps(3)),
+    ),
+    "records": (
+        lambda: np.zeros(3, dtype=[("loss", "f4")]),
+        lambda script: script.value["loss"].__setitem__(1, 0.5),
+    ),
+    "an array of objects": (
+        lambda: np.array([None, None], dtype=object),
+        lambda script: script.value.__setitem__(1, 5),
+    ),
+    "a source of random bits": (
+        lambda: np.random.PCG64(3),
+        lambda script: script.value.random_raw(),
+    ),
 }
 
 
@@ -224,6 +262,19 @@ def test_what_has_no_exact_form_is_named_once(kind: str) -> None:
     assert [name.startswith("Script.value") for name in names(found)] == [True]
     found.look()
     assert names(found) == []
+
+
+class Refusing(Saving):
+    def state_dict(self) -> dict[str, Any]:
+        raise RuntimeError("not now")
+
+
+def test_an_object_that_refuses_to_be_read_is_named() -> None:
+    found = watch(Script(value=Refusing()))
+    found.begin()
+    found.look(deep=True)
+    assert names(found) == ["Script.value"]
+    assert found.capture() == found.capture_own() == []
 
 
 def closure() -> Callable[[], int]:
