@@ -29,6 +29,10 @@ def test_a_job_is_pinned_and_unpinned_by_the_command_and_bad_input_has_its_exit_
     done = bed.reshape("pin", "job", "4")
     assert (done.returncode, done.stdout) == (0, f"{job}: is fixed at 4 GPUs\n")
     assert bed.job(job)["pinned"] == 4
+    down = bed.reshape("pin", "job", "2")
+    assert down.stdout == f"{job}: is fixed at 2 GPUs; it goes from 4 to 2\n"
+    bed.reaches(job, "running", size=2)
+    assert "job goes from 4 to 2 GPUs: it is pinned there" in bed.reshape("explain", "job").stdout
     wrong = bed.reshape("pin", "job", "3")
     assert wrong.returncode == 5
     assert f"3 is not a GPU count of {job}" in wrong.stderr

@@ -470,7 +470,7 @@ class Decision:
         held = {host.id for host in own if host.usable >= least}
         others = [host for host in self._hosts if host.id not in held]
         if len(others) < len(self._hosts):
-            self._empty.add_held_for(newcomer)
+            self._empty.add_held_for(newcomer, sum([host.idle for host in own if host.id in held]))
         self._hosts = others
         self._fitting.clear()
         self._idle = [host for host in self._idle if host.id not in held]

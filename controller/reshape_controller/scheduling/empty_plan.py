@@ -65,8 +65,13 @@ class EmptyPlanBuilder:
             )
             self.set_reason(Plan((), "waits-nothing-fits", text, newcomer.id))
 
-    def add_held_for(self, newcomer: JobView) -> None:
-        """Record that GPUs are held for an overdue job. This replaces any other reason."""
+    def add_held_for(self, newcomer: JobView, idle: int) -> None:
+        """Record that GPUs are held for an overdue job, of which so many are idle now. This
+        replaces any other reason."""
         if self._plan.reason_code != HOLDS:
-            text = f"{newcomer.spec.name} waited past max_wait_s: idle GPUs are reserved for it"
+            held = f"{gpus(idle)} idle" if idle else "no GPU is idle"
+            text = (
+                f"{newcomer.spec.name} waited past max_wait_s: {held}; no other job gets the GPUs "
+                "that become idle where it could run"
+            )
             self.set_reason(Plan((), HOLDS, text, newcomer.id))

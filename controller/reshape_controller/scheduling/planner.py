@@ -2,9 +2,9 @@
 
 Does: treats a policy that fails, and a plan that the engine rejects, the same in every shell: an
 empty plan that says why takes their place, about the job of the rejected plan and with that plan as
-its refused option; and the failure is returned. Each engine has a planner
-of its own, and each planner an index of its engine's jobs. It reads no clock: a subclass may time
-``plan``.
+its refused option; and the failure is returned. Before and after the policy, jobs get the sizes
+that are settled whatever the policy (``due_sizes``). Each engine has a planner of its own, and each
+planner an index of its engine's jobs. It reads no clock: a subclass may time ``plan``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from reshape_controller.core.plan import Option, Plan, Policy
 from reshape_controller.scheduling import legal_moves, preemption_reason
 from reshape_controller.scheduling.assumed_inputs import with_assumed_inputs
 from reshape_controller.scheduling.cluster_index import ClusterIndex
+from reshape_controller.scheduling.due_sizes import DueSizes
 from reshape_sidecar import codec
 
 ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 1.0, 60.0
@@ -71,17 +72,24 @@ class Planner:
         self.failure: PolicyFailure | None = None
         """The newest failure, until the policy has decided again; None if it does not fail."""
         self._index = ClusterIndex()
+        self._due_sizes = DueSizes()
         self._proposed: Plan | None = None
         """The policy's newest plan, before it was checked; None if the policy failed."""
 
     def plan(self, engine: Engine) -> Plan:
-        """Return the policy's plan for the engine's state. Raises every error of the policy, and
-        PlanRejected if the plan must not preempt as it does."""
+        """Return the plan for the engine's state: the policy's, or one to a settled size. Raises
+        every error of the policy, and PlanRejected if the plan must not preempt as it does."""
         snapshot = engine.snapshot(self._index)
         changed = engine.state.snapshot_builder.drain_changed_views()
+        self._due_sizes.follow(changed)
         snapshot = self._index.follow(snapshot, changed)
-        self._proposed = proposed = self.policy.decide(snapshot)
+        proposed = self._due_sizes.shrink(snapshot) or self.policy.decide(snapshot)
+        self._proposed = proposed
         plan = preemption_reason.confirmed(proposed, snapshot, self.policy)
+        if not plan.targets:
+            self._proposed = plan = self._due_sizes.instead_of(
+                plan, snapshot, engine.state.jobs, self.policy.decide
+            )
         if plan.about is None or not snapshot.explain:
             return plan
         job = engine.state.jobs.get(plan.about)

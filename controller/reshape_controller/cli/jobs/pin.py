@@ -46,5 +46,12 @@ def _said(view: JobView) -> str:
     if view.pinned is None:
         *fewer, most = view.optional_gpus
         return "may use " + " or ".join([*map(str, fewer), gpus(most)])
-    now = f"; it has {view.size} now" if view.size not in (0, view.pinned) else ""
-    return f"is fixed at {gpus(view.pinned)}{now}"
+    said = f"is fixed at {gpus(view.pinned)}"
+    if view.size in (0, view.pinned):
+        return said
+    if view.fixed_because:
+        return f"{said}; it keeps {view.size}: {view.fixed_because}"
+    if view.stage != "training":
+        return f"{said}; it goes from {view.size} to {view.pinned}"
+    waits = f", and gets them once {view.host} has them idle" if view.size < view.pinned else ""
+    return f"{said}; it has {view.size} now{waits}"
