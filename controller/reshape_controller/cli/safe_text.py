@@ -26,6 +26,9 @@ UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|[\\]PX^_][^\x07\x1b\n]*\x1b?)?\\
 """The begin of a sequence that the next part of a log may finish."""
 SEQUENCE_LENGTH_MAX = 4096
 """Longest sequence that a log filter waits for; a longer one loses its control characters only."""
+STATE_LENGTH_MAX = 65536
+"""Of a longer state of a progress bar, a log filter shows the end."""
+ENDS = re.compile("(\r\n|\n|\r)")
 
 
 def safe(text: str) -> str:
@@ -41,14 +44,20 @@ def safe_json(text: str) -> str:
 class LogFilter:
     """Makes a log safe that comes in parts.
 
-    Whole sequences, such as colours, go. A carriage return becomes a line feed, so that no line
-    overwrites another. Bytes that are not UTF-8 become U+FFFD.
+    Whole sequences, such as colours, go. Texts that overwrite each other by carriage returns are
+    the states of a progress bar: a line shows the text before the first return, and then the last
+    state that is not blank. Bytes that are not UTF-8 become U+FFFD.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._rest, self._returned = "", False
-        """A sequence that is not finished; whether a carriage return came last."""
+        self._rest, self._return = "", ""
+        """A sequence that is not finished; a carriage return that a line feed may follow."""
+        self._has_begun = False
+        """Whether text of this line has been given before its first carriage return."""
+        self._state: str | None = None
+        """The last state of the line's progress bar; None: no carriage return came in the line."""
+        self._next_state = ""
 
     def feed(self, data: bytes, *, last: bool = False) -> str:
         """Return the safe text of the next part. ``last``: keep nothing back for the next."""
@@ -57,11 +66,36 @@ class LogFilter:
         found = None if last else UNFINISHED.search(text, tail)
         begin = len(text) if found is None else found.start()
         self._rest = text[begin:]
-        lines = SEQUENCE.sub("", text[:begin])
-        if not lines:
+        lines = self._return + SEQUENCE.sub("", text[:begin])
+        self._return = "\r" if lines.endswith("\r") and not last else ""
+        pieces = ENDS.split(lines.removesuffix(self._return))
+        given = "".join([self._take(piece) for piece in pieces])
+        return safe(given + self.newest_state().removesuffix("\n") if last else given)
+
+    def newest_state(self) -> str:
+        """Return the newest state of a progress bar that has not been given yet, as a line of its
+        own; empty without one. For a log that is followed."""
+        state = self._next_state if self._next_state.strip() else self._state or ""
+        if self._state is None or not state.strip():
             return ""
-        begins_line, self._returned = self._returned, lines.endswith("\r")
-        if begins_line:
-            lines = lines.removeprefix("\n")
-        lines = lines.replace("\r\n", "\n").replace("\r", "\n")
-        return safe(lines)
+        self._state, self._next_state, self._has_begun = "", "", True
+        return safe(f"{state}\n")
+
+    def _take(self, piece: str) -> str:
+        """Take in text without ends of lines, or one such end, and return what can be shown."""
+        if piece == "\r":
+            closes = self._state is None and self._has_begun
+            if self._next_state.strip() or self._state is None:
+                self._state = self._next_state
+            self._next_state = ""
+            return "\n" if closes else ""
+        if piece in ("\n", "\r\n"):
+            state = self.newest_state()
+            ends = "\n" if self._state is None or not self._has_begun else ""
+            self._state, self._next_state, self._has_begun = None, "", False
+            return state or ends
+        if self._state is None:
+            self._has_begun = self._has_begun or bool(piece)
+            return piece
+        self._next_state = (self._next_state + piece)[-STATE_LENGTH_MAX:]
+        return ""

@@ -147,12 +147,15 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
     another controller had suspended its container.
     """
     job = tx.state.jobs[job_id]
-    tx.note(job, "container-gone", reason)
     in_order, taken_away = exit_code == 0, False
-    if job.stage is not Stage.ENDING and not (in_order and _told_to_end(job)):
+    unasked = job.stage is not Stage.ENDING and not (in_order and _told_to_end(job))
+    if unasked:
         taken_away = in_order and job.stage in (Stage.TRAINING, Stage.SAVING)
         taken_away = taken_away or bool(job.suspended)
-        job = _leave_hand_overs(tx, job_id, reason)
+    counts = unasked and not taken_away and job.failed_attempt != job.attempt
+    tx.note(job, "container-gone", "it ended by itself" if counts else reason)
+    if unasked:
+        job = _leave_hand_overs(tx, job_id, f"the container of {job.spec.name} is gone")
         gpu_ledger.release(tx, job_id, job.gpus, job.generation)
         tx.update(job_id, gpus=())
         attempts.count_lost_work(tx, job_id, LastWord.WITH_CONTAINER)
@@ -191,7 +194,8 @@ def _told_to_end(job: Job) -> bool:
 
 def on_launch_failed(tx: Transaction, job_id: JobId, reason: str, *, retryable: bool) -> None:
     """End an attempt that could not be launched or did not initialise."""
-    handover_abort.abort(tx, job_id, reason)
+    name = tx.state.jobs[job_id].spec.name
+    handover_abort.abort(tx, job_id, f"the container of {name} did not come up")
     if retryable:
         job = attempts.count_failure(tx, job_id, reason)
         attempts.remove(tx, job_id, job.reason, after=job.after_end)

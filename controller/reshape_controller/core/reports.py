@@ -93,8 +93,10 @@ def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
     job = tx.state.jobs.get(job_id)
     if job is None or job.attempt != attempt or job.stage is Stage.NONE or job.set_apart:
         return
-    job = _lose_word(tx, job, "its SideCar is unreachable")
-    tx.note(job, "unreachable", "its SideCar does not report; training is left running")
+    ends = job.stage is Stage.ENDING
+    job = _lose_word(tx, job, job.reason if ends else "its SideCar is unreachable")
+    what = "its container is ending" if ends else "training is left running"
+    tx.note(job, "unreachable", f"its SideCar does not report; {what}")
     _leave_open_hand_overs(tx, job, "is unreachable")
 
 

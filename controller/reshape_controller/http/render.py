@@ -224,12 +224,17 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         reshape_if=spec.reshape_if.value,
         may_restart=spec.may_restart,
         min_runtime_s=spec.min_runtime_s,
-        fixed_because=(job.fixed_because or None) if job.stage.has_gpus else None,
+        fixed_because=(job.fixed_because or None) if _is_judged(job) else None,
         code=spec.code,
         dataset=spec.dataset,
         checkpoints=spec.checkpoints,
         job_type=spec.job_type,
     )
+
+
+def _is_judged(job: Job) -> bool:
+    """Whether it is known what the job's program can do: not before it trains."""
+    return job.stage.has_gpus and job.stage is not Stage.STARTING
 
 
 def _with_report(

@@ -81,7 +81,7 @@ def with_fixed_jobs(plan: Plan, running: Iterable[JobView]) -> Plan:
     fixed = [
         f"{job.spec.name} is not reshaped: {job.fixed_because}"
         for job in running
-        if job.fixed_because
+        if job.fixed_because and job.trains  # of a program that starts, nothing is known yet
     ]
     if plan.about is None or not fixed:
         return plan

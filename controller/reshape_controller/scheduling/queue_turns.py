@@ -21,6 +21,9 @@ from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.queue_index import QueueIndex
 from reshape_controller.scheduling.rules import QueueOrder, Rules
 
+WAIT_SHARE_MIN = 0.01
+"""A wait is told as the reason of a job's turn from this part of its own best time on."""
+
 
 class QueueTurns(NamedTuple):
     """The queued jobs as a decision looks at them."""
@@ -99,10 +102,13 @@ def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: 
         return ""
     if best_s >= turns.horizon_s:
         all_s = duration(turns.horizon_s)
-        return f" Its turn: alone it needs {duration(best_s)}, and all work takes {all_s} at least."
+        needs = f"alone it needs {duration(best_s)}, and all jobs together at least {all_s}"
+        return f" It comes before shorter jobs: {needs}."
     wait_s = snapshot.now_s - job.waits_since_s
-    ratio = f", ratio {(wait_s + best_s) / best_s:.1f}" if best_s > 0.0 else ""
-    return f" Its turn: waited {duration(wait_s)}, needs {duration(best_s)} alone{ratio}."
+    if wait_s < best_s * WAIT_SHARE_MIN:
+        return ""
+    waited = f"it has waited {duration(wait_s)} for {duration(best_s)} of work"
+    return f" It comes before later jobs: {waited}."
 
 
 def ids_of(jobs: Iterable[JobView]) -> frozenset[JobId]:

@@ -203,7 +203,36 @@ def test_a_log_reads_the_same_however_it_is_cut(parts: list[str], cuts: list[int
 
 def test_a_log_loses_colours_titles_and_overwriting() -> None:
     data = b"\x1b[1mEpoch 1\x1b[0m\r\n\x1b]0;title\x07 10%\r 20%\rdone \xff\n\x08\x1bc"
-    assert LogFilter().feed(data, last=True) == "Epoch 1\n 10%\n 20%\ndone \ufffd\nc"
+    assert LogFilter().feed(data, last=True) == "Epoch 1\n 10%\ndone \ufffd\nc"
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"\r 0%\r 50%\r100%\nsaved\n", "100%\nsaved\n"),
+        (b"loading\r 0%\r 50%", "loading\n 50%"),
+        (b"\r 50%\r     \rsaved\n", "saved\n"),
+        (b"\r 50%\r     \n", " 50%\n"),
+        (b"a\r\nb\r\n\r\nc", "a\nb\n\nc"),
+        (b"a\r", "a\n"),
+        (b"\r\r\n", "\n"),
+        (b"a\r \r\nb", "a\nb"),
+    ],
+)
+def test_a_progress_bar_is_one_line_with_its_last_state(data: bytes, shown: str) -> None:
+    assert LogFilter().feed(data, last=True) == shown
+
+
+def test_a_bar_that_is_followed_can_be_looked_at_and_no_state_comes_twice() -> None:
+    log = LogFilter()
+    assert log.newest_state() == ""
+    assert (log.feed(b"\r 0%"), log.feed(b"\r 10%")) == ("", "")
+    assert (log.newest_state(), log.newest_state()) == (" 10%\n", "")
+    assert log.feed(b"\r100%\rdone") == ""
+    assert log.feed(b"\nsaved\n") == "done\nsaved\n"
+    assert log.feed(b"\r 0%") == ""
+    assert log.newest_state() == " 0%\n"
+    assert log.feed(b"\nsaved\n") == "saved\n"
 
 
 def test_a_log_that_is_followed_waits_for_no_more_than_a_sequence() -> None:

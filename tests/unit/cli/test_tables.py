@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.jobs.cluster import gpus_table
+from reshape_controller.cli.jobs.explain import explanation_of
 from reshape_controller.cli.replays import tables
 from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
+from reshape_controller.core.states import DeadlineKind
 from reshape_controller.replay.rows import Interval
 from reshape_gpu.values import EventView, GpuView, JobView, NoteView
 from reshape_launcher.kubernetes.finding import Finding
@@ -61,13 +65,31 @@ def test_a_length_that_only_the_program_knows_is_named_as_such() -> None:
         assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("length")] == [said]
 
 
-def test_a_job_is_one_row_whatever_it_has_to_say() -> None:
-    crash = "training ended with exit code 1\n" + "Traceback\n" * 20 + "SystemError: no such layer"
-    jobs = (job(), job(state="failed", reason=crash))
-    shown = lines(job_tables.jobs_table(jobs, NOW_S))
-    assert len(shown) == 1 + len(jobs)
-    assert max(len(line) for line in shown) <= 100
-    assert "exit code 1" in shown[2]
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 140, 220])
+def test_the_reason_of_a_job_is_whole_in_a_list_at_every_width(columns: int) -> None:
+    crash = "training ended with exit code 1\n" + "Traceback\n" * 20 + "SystemError: no layer"
+    fault = "failed to start on 1 GPU; last error: no first training step within 120 s"
+    jobs = (job(), job(state="failed", reason=crash), job(state="submitted", reason=fault))
+    shown = lines(job_tables.jobs_table(jobs, NOW_S), columns)
+    assert max(len(line) for line in shown) <= columns
+    at = shown[0].index("WHY") if "WHY" in shown[0] else 0
+    states = r"(running|failed|submitted) +\S+ of \S+ +\S+"
+    why = " ".join(re.sub(states, "", line[at:]).strip() for line in shown[1:])
+    assert columns < 60 or "training ended with exit code 1: SystemError: no layer" in why
+    assert columns < 60 or fault in why
+    assert why.rstrip().endswith("120 s")
+
+
+def test_a_very_long_reason_takes_four_lines_and_ends_with_its_error() -> None:
+    shown = lines(job_tables.jobs_table((job(state="failed", reason="word " * 99 + "the end"),), 0))
+    assert len(shown) == 5
+    assert shown[-1].endswith("the end")
+
+
+def test_columns_give_their_room_to_reasons() -> None:
+    short, long = job(state="failed", reason="no"), job(state="failed", reason="word " * 20)
+    assert "AGE" in lines(job_tables.jobs_table((short,), NOW_S), 80)[0]
+    assert "AGE" not in lines(job_tables.jobs_table((long,), NOW_S), 80)[0]
 
 
 def test_the_reason_that_no_plan_reshapes_a_job_is_in_its_row_and_in_its_description() -> None:
@@ -75,6 +97,26 @@ def test_the_reason_that_no_plan_reshapes_a_job_is_in_its_row_and_in_its_descrip
     fixed = job(phase="running", trajectory="unknown", fixed_because=why)
     assert f"not reshaped: {why}" in "\n".join(lines(job_tables.jobs_table((fixed,), NOW_S), 160))
     assert any(why in line for line in lines(describe(fixed)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "head"),
+    [
+        ({"size": 2, "host": "node-1"}, "train-0a1b2c3d  running on 2 GPUs of node-1"),
+        ({"size": 0, "state": "submitted", "reason": "is queued"}, "submitted: is queued"),
+        ({"state": "completed", "reason": "training finished"}, "completed: training finished"),
+    ],
+)
+def test_an_explanation_begins_with_what_the_job_does(fields: dict[str, Any], head: str) -> None:
+    assert lines(explanation_of(job(**fields), (), every=False))[0].endswith(head)
+
+
+def test_what_a_job_waits_for_is_told_in_words() -> None:
+    for kind in DeadlineKind:
+        waits = job(deadline=kind.value, deadline_at_s=NOW_S + 202)
+        (line,) = [line for line in lines(describe(waits)) if line.startswith("waits for")]
+        assert kind in job_tables.AWAITED
+        assert line.split(maxsplit=2)[2] == f"{job_tables.AWAITED[kind]}; 3m22s left"
 
 
 def test_a_job_on_several_hosts_is_described_with_all_of_them() -> None:

@@ -74,7 +74,7 @@ def test_donors_train_on_until_the_newcomer_has_imported() -> None:
 def test_the_job_says_that_it_imports_and_for_how_long_its_donors_wait() -> None:
     found = importing()
     b = found.job("b")
-    assert b.reason == "initialised; imports its framework, and its donors train on until then"
+    assert b.reason == "imports its framework; the jobs that give it GPUs train on meanwhile"
     assert b.deadline is not None
     assert b.deadline.length_s == LOCAL.imports_s
     assert found.entries("imports-awaited")[0].text == "its donors train on for at most 60 s"

@@ -73,7 +73,7 @@ def test_the_job_that_has_waited_longest_for_its_length_has_its_turn() -> None:
     """``long`` has a ratio of 1.1, ``short`` one of 6."""
     assert both(long_and_short(50_000).snapshot()) == ([("long", 1, "a")], [("short", 1, "a")])
     text = ADAPTIVE.decide(long_and_short(50_000).snapshot()).text
-    assert text.endswith(" Its turn: waited 8 min 20 s, needs 100 s alone, ratio 6.0.")
+    assert text.endswith(" It comes before later jobs: it has waited 8 min 20 s for 100 s of work.")
 
 
 def test_a_job_that_would_end_last_has_its_turn_first() -> None:
@@ -81,7 +81,8 @@ def test_a_job_that_would_end_last_has_its_turn_first() -> None:
     assert both(long_and_short(1_000).snapshot()) == ([("long", 1, "a")], [("long", 1, "a")])
     text = ADAPTIVE.decide(long_and_short(1_000).snapshot()).text
     assert text.endswith(
-        " Its turn: alone it needs 2 h 46 min, and all work takes 92 min 30 s at least."
+        " It comes before shorter jobs: alone it needs 2 h 46 min, and all jobs together at least "
+        "92 min 30 s."
     )
     assert sizes_by_job(JCT.decide(long_and_short(1_000).snapshot()).targets) == {"short": 1}
 

@@ -6,6 +6,7 @@ Each command sends requests to the daemon and prints the responses.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Annotated
 
@@ -31,6 +32,9 @@ from reshape_gpu.client import Client
 from reshape_gpu.requests import Request
 from reshape_gpu.values import JobView
 from reshape_profiles.schema import Verification
+
+BAR_EVERY_S = 10.0
+"""A followed log shows the state of a progress bar at most so often until its line ends."""
 
 
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
@@ -78,15 +82,18 @@ def logs(
 ) -> None:
     """Show the log of a job, also after it ended or crashed."""
     daemon = client(settings(home))
-    text = LogFilter()
+    text, bar_at_s = LogFilter(), time.monotonic()
     if follow:  # by its id, because another job may get its name
         job = daemon.get(job).id
     for part in daemon.log_parts(job, follow=follow, tail=tail, file=file):
         if part.missed != 0:
             missed = "unknown" if part.missed is None else part.missed
             note(f"here {missed} bytes are missing: this log has freed its oldest part")
-        data = part.data if raw else text.feed(part.data, last=part.is_last).encode()
-        sys.stdout.buffer.write(data)
+        shown = text.feed(part.data, last=part.is_last)
+        if follow and not shown and time.monotonic() >= bar_at_s + BAR_EVERY_S:
+            shown = text.newest_state()
+        bar_at_s = time.monotonic() if shown else bar_at_s
+        sys.stdout.buffer.write(part.data if raw else shown.encode())
         sys.stdout.buffer.flush()
     if follow:
         end_as(daemon.wait(job))

@@ -19,6 +19,7 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.words import clock, one_line, state_word
+from reshape_controller.core.phrases import gpus
 from reshape_gpu import requests
 from reshape_gpu.values import DecisionView, JobView
 
@@ -30,7 +31,7 @@ def explanation_of(
     parts: list[RenderableType] = [
         Text.assemble(
             (job.id, "bold"),
-            f"  {state_word(job.state)}: {one_line(job.reason) or 'nothing is pending'}",
+            f"  {state_word(job.state)}{_what(job)}",
         )
     ]
     if job.not_larger:
@@ -46,6 +47,14 @@ def explanation_of(
     for decision in full:
         parts += [Text(), Text(decision.explanation)]
     return Group(*parts)
+
+
+def _what(job: JobView) -> str:
+    """Return the reason of the job's state; of one that trains, its GPUs."""
+    if job.reason:
+        return f": {one_line(job.reason)}"
+    on = f" of {' and '.join(job.hosts) or job.host}" if job.host else ""
+    return f" on {gpus(job.size)}{on}" if job.size else ""
 
 
 def _lines(decisions: tuple[DecisionView, ...]) -> Table:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +46,23 @@ SIDECAR = "SideCar"
 MAY_RESTART, PER_GPU = "may restart", "per-gpu"
 UNSAVED = "unsaved_wait"
 """The deadline of a program that cannot save and is to stop."""
+AWAITED = {
+    "early_init": "its SideCar to start",
+    "save_answer": "the answer to the request to save",
+    "stop": "its training processes to end",
+    "first_step": "its first training step",
+    "initialized_hold": "GPUs, in its container",
+    "end": "its container to end; then it is removed",
+    "remove": "its container to be removed",
+    "retry": "its next try",
+    UNSAVED: "its stop, which loses steps that it cannot save",
+    "imports": "its framework to be imported",
+    "prepare": "its next process to be prepared",
+}
+"""What a job waits for, by the kind of the deadline."""
 BAR_CELLS = 8
+REASON_LINES_MAX, REASON_CELLS_MIN = 4, 30
+"""Lines of a reason in a list, and the width that a longer reason gets before other columns."""
 ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
 """Widths of ids; a longer id continues in the next line, so that it can still be copied."""
 
@@ -55,37 +75,81 @@ def jobs_table(jobs: tuple[JobView, ...], now_s: float, *, wide: bool = False) -
 
 
 @dataclass(frozen=True, slots=True)
+class ReasonCell:
+    """A reason in as many lines as it needs, up to ``REASON_LINES_MAX``. Of a longer one the last
+    line shows the end, which names the error."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        lines = list(Text(self.text, "dim").wrap(console, width, no_wrap=False))
+        if len(lines) > REASON_LINES_MAX:
+            end = Text("…" + self.text[-max(1, width - 1) :], "dim")
+            lines = [*lines[: REASON_LINES_MAX - 1], end]
+        yield from lines
+
+    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, cell_len(self.text))
+
+
+@dataclass(frozen=True, slots=True)
 class JobsTable:
-    """A table with a row for each job; a narrow terminal gets fewer columns, not cut ones."""
+    """A table with a row for each job. Where reasons lack room, other columns give theirs; in a
+    narrow terminal a reason is below the job's id."""
 
     jobs: tuple[JobView, ...]
     now_s: float
     asked_wide: bool = False
 
-    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.max_width >= WIDE_COLUMNS
-        more: tuple[str, ...] = ("SHAPED", "AGE") if wide else ()
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < WIDE_COLUMNS:
+            yield self._narrow()
+            return
+        unbound = options.update(max_width=sys.maxsize)
+        longest = max([cell_len(one_line(why(job))) for job in self.jobs])
+        for ages, cells in ((True, BAR_CELLS), (False, BAR_CELLS), (False, 0)):
+            table = self._table(ages=ages, cells=cells)
+            others = Measurement.get(console, unbound, table).maximum - longest
+            if others + min(longest, REASON_CELLS_MIN) <= options.max_width:
+                break
+        yield table
+
+    def _table(self, *, ages: bool, cells: int) -> Table:
+        more: tuple[str, ...] = ("SHAPED", "AGE") if ages else ()
         more += ("USER", "PRIORITY", "POSITION", "ETA", "LOST") if self.asked_wide else ()
         table = grid("JOB", "STATE", "GPUS", "PROGRESS", *more, "WHY", rest="WHY", wrap=False)
         table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
-        table.columns[0].max_width = ID_COLUMNS_MAX if wide else NARROW_ID_COLUMNS_MAX
+        table.columns[0].max_width = ID_COLUMNS_MAX if cells else NARROW_ID_COLUMNS_MAX
         for job in self.jobs:
             shaped = f"▲{job.reshape_ups} ▼{job.reshape_downs}"
             table.add_row(
                 job.id,
-                Text(state_word(job.state), STATE_STYLES.get(job.state, "")),
-                gpus_text(job),
-                progress_text(job, BAR_CELLS if wide else 0),
-                *((shaped, duration(age_s(job, self.now_s))) if wide else ()),
+                *_state_cells(job, cells),
+                *((shaped, duration(age_s(job, self.now_s))) if ages else ()),
                 *(self._wide_cells(job) if self.asked_wide else ()),
-                Text(one_line(why(job)), "dim"),
+                ReasonCell(one_line(why(job))),
             )
-        yield table
+        return table
+
+    def _narrow(self) -> Table:
+        table = grid("JOB", "STATE", "GPUS", "PROGRESS", rest="JOB", wrap=False)
+        table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
+        for job in self.jobs:
+            reason = one_line(why(job))
+            cell = Group(job.id, Padding(ReasonCell(reason), (0, 0, 0, 2))) if reason else job.id
+            table.add_row(cell, *_state_cells(job, 0))
+        return table
 
     def _wide_cells(self, job: JobView) -> tuple[str, ...]:
         place = "-" if job.position is None else str(job.position)
         lost = lost_count(job.steps_lost, known=job.steps_lost_known)
         return job.user, str(job.priority or 0), place, eta_text(job, self.now_s), lost
+
+
+def _state_cells(job: JobView, cells: int) -> tuple[RenderableType, ...]:
+    state = Text(state_word(job.state), STATE_STYLES.get(job.state, ""))
+    return state, gpus_text(job), progress_text(job, cells)
 
 
 def eta_text(job: JobView, now_s: float) -> str:
@@ -395,7 +459,8 @@ def _after(at_s: float | None, submitted_at_s: float) -> str:
 def _deadline(job: JobView, now_s: float) -> str:
     if job.deadline is None or job.deadline_at_s is None:
         return ""
-    return f"{job.deadline.replace('_', ' ')}, {duration(job.deadline_at_s - now_s)} left"
+    what = AWAITED.get(job.deadline, job.deadline.replace("_", " "))
+    return f"{what}; {duration(job.deadline_at_s - now_s)} left"
 
 
 def _phases(job: JobView) -> dict[str, float | None]:

@@ -23,7 +23,7 @@ def begin(tx: Transaction, job_id: JobId) -> None:
     if not (tx.limits.import_rules and takes and job.stage is Stage.READY and _are_under_way(job)):
         return
     deadline = attempts.until(tx, DeadlineKind.IMPORTS, tx.limits.imports_s)
-    reason = "initialised; imports its framework, and its donors train on until then"
+    reason = "imports its framework; the jobs that give it GPUs train on meanwhile"
     job = tx.update(job_id, deadline=deadline, reason=reason)
     tx.note(job, "imports-awaited", f"its donors train on for at most {tx.limits.imports_s:g} s")
 
