@@ -192,13 +192,22 @@ def _target(
     token, token_from = given_token(config, env) or (None, "")
     if token is None and login is not None:
         token, token_from = login.token, f"login {login.name}"
+    home = HomeFolder(config.home, config.secrets)
+    if not token and _is_of(home, url):
+        token, token_from = home.read_token(), str(home.token_file)
     if not token:
         raise _no_token(url, url_from)
     ca = config.text("ca") or (login.ca if login is not None else None)
     return Target(url, token, url_from, token_from, None if ca is None else Path(ca).expanduser())
 
 
+def _is_of(home: HomeFolder, url: str) -> bool:
+    """Whether the daemon that holds the home now is at the URL; no other gets the home's token."""
+    address = home.address()
+    return address is not None and address.url.rstrip("/") == url and home.has_daemon()
+
+
 def _no_token(url: str, url_from: str) -> ClientError:
-    tried = f"{url} (from {url_from}); tried {TOKEN_ENV}, token_file and the logins"
+    tried = f"{url} (from {url_from}); tried {TOKEN_ENV}, token_file, the logins and the home"
     remedy = f"log in: reshape login {url}; or set {TOKEN_ENV} or RESHAPE_TOKEN_FILE"
     return Unreachable.of("there is no token for this daemon", tried, remedy)

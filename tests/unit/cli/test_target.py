@@ -80,6 +80,26 @@ def test_a_token_comes_from_the_environment_a_file_or_the_login_of_the_same_url(
     assert "https://other:1 (from environment RESHAPE_URL); tried RESHAPE_TOKEN" in text
 
 
+def test_the_token_of_a_home_goes_to_the_url_of_its_running_daemon_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    url = {"RESHAPE_HOME": str(home.folder), "RESHAPE_URL": "http://127.0.0.1:7470"}
+    token, lock = home.token(), home.lock()
+    try:
+        home.write_address(Address("http://127.0.0.1:7470", 1, "0"))
+        by_url = found(tmp_path, url)
+        assert by_url is not None
+        assert (by_url.token, by_url.token_from) == (token, str(home.token_file))
+        other = {**url, "RESHAPE_URL": "http://127.0.0.1:7471"}
+        assert "there is no token for this daemon" in refused(tmp_path, other)
+        mine = found(tmp_path, {**url, "RESHAPE_TOKEN": "mine"})
+        assert mine is not None
+        assert mine.token == "mine"
+    finally:
+        os.close(lock)
+    assert "there is no token for this daemon" in refused(tmp_path, url), "none holds the home"
+
+
 def test_a_token_does_not_travel_without_tls_beyond_this_machine(tmp_path: Path) -> None:
     env = {"RESHAPE_URL": "http://10.0.0.7:7443", "RESHAPE_TOKEN": "t"}
     assert "without TLS" in refused(tmp_path, env)
