@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -42,6 +43,13 @@ def moment(at_s: float | None) -> str:
 def clock(at_s: float) -> str:
     """Return the time of day of a Unix time in UTC."""
     return time.strftime("%H:%M:%S", time.gmtime(at_s))
+
+
+def one_day(times: Iterable[float]) -> str:
+    """Return the UTC day of times, for a heading: ``, 2026-01-31``; empty if they are of several
+    days, so that each needs its own."""
+    days = {moment(at_s)[:10] for at_s in times}
+    return f", {days.pop()}" if len(days) == 1 else ""
 
 
 def figure(value: float | None, digits: int = 3, unit: str = "") -> str:

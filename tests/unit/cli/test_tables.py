@@ -119,6 +119,17 @@ def test_what_a_job_waits_for_is_told_in_words() -> None:
         assert line.split(maxsplit=2)[2] == f"{job_tables.AWAITED[kind]}; 3m22s left"
 
 
+def test_a_history_has_its_day_and_one_of_several_days_the_day_of_each_entry() -> None:
+    def shown(*times: float) -> str:
+        events = tuple(EventView("job", at_s, "decided", "grows") for at_s in times)
+        return "\n".join(lines(job_tables.describe(job(), events, NOW_S)))
+
+    assert "history (UTC, 2026-11-21)\n  07:51:40  decided" in shown(NOW_S, NOW_S + 1)
+    later = shown(NOW_S, NOW_S + 86400)
+    assert "history (UTC)\n  2026-11-21 07:51:40  decided" in later
+    assert "2026-11-22 07:51:40" in later
+
+
 def test_a_job_on_several_hosts_is_described_with_all_of_them() -> None:
     gang = job(size=4, host="node-1", hosts=("node-1", "node-2"))
     assert any("4 of 2,4 on node-1 and node-2" in each for each in lines(describe(gang)))

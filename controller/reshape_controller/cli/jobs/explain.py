@@ -18,7 +18,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import emit, grid
-from reshape_controller.cli.words import clock, one_line, state_word
+from reshape_controller.cli.words import clock, moment, one_day, one_line, state_word
 from reshape_controller.core.phrases import gpus
 from reshape_gpu import requests
 from reshape_gpu.values import DecisionView, JobView
@@ -42,7 +42,8 @@ def explanation_of(
     full = decisions if every else decisions[-1:]
     earlier = decisions[: len(decisions) - len(full)]
     if earlier:
-        parts += [Text(), Text("earlier decisions (UTC); --all shows them in full", "bold")]
+        day = one_day(decision.event.at_s for decision in earlier)
+        parts += [Text(), Text(f"earlier decisions (UTC{day}); --all shows them in full", "bold")]
         parts.append(_lines(earlier))
     for decision in full:
         parts += [Text(), Text(decision.explanation)]
@@ -60,9 +61,11 @@ def _what(job: JobView) -> str:
 def _lines(decisions: tuple[DecisionView, ...]) -> Table:
     table = grid("AT", "CODE", "WHAT", rest="WHAT")
     table.show_header = False
+    at = clock if one_day(decision.event.at_s for decision in decisions) else moment
     for decision in decisions:
-        at = f"  {clock(decision.event.at_s)}"
-        table.add_row(at, decision.reason_code, Text(decision.text, "dim"))
+        table.add_row(
+            f"  {at(decision.event.at_s)}", decision.reason_code, Text(decision.text, "dim")
+        )
     return table
 
 

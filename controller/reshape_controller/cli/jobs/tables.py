@@ -20,6 +20,7 @@ from reshape_controller.cli.words import (
     duration,
     figure,
     moment,
+    one_day,
     one_line,
     size,
     state_word,
@@ -229,7 +230,8 @@ def describe(
             for use in job.gpu_use
         ]
     if events:
-        parts += [Text(), Text("history (UTC)", "bold"), history_table(events)]
+        head = Text(f"history (UTC{one_day(event.at_s for event in events)})", "bold")
+        parts += [Text(), head, history_table(events)]
     return Group(*parts)
 
 
@@ -237,9 +239,10 @@ def history_table(events: tuple[EventView, ...]) -> Table:
     """Return a table of a job's history, oldest entry first."""
     table = grid("AT", "KIND", "GPUS", "WHAT", right=("GPUS",), rest="WHAT")
     table.show_header = False
+    at = clock if one_day(event.at_s for event in events) else moment
     for event in events:
         table.add_row(
-            f"  {clock(event.at_s)}",
+            f"  {at(event.at_s)}",
             event.kind,
             str(event.size or "-"),
             Text(one_line(event.text), "dim"),
