@@ -59,7 +59,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class FailureLine:
-    """A job that has failed, in short."""
+    """A job that has failed or completed, in short."""
 
     id: str
     name: str
@@ -88,3 +88,5 @@ class Overview:
     """Jobs that wait, by position."""
     failures: tuple[FailureLine, ...]
     """The newest failures of these 24 hours, newest first."""
+    completions: tuple[FailureLine, ...] = ()
+    """The newest jobs that completed in these 24 hours, newest first."""

@@ -28,6 +28,7 @@ TAGS = {
     "NoteView": "values:NoteView",
     "OptionView": "values:OptionView",
     "PageLink": "page_login:PageLink",
+    "RecentHistory": "values:RecentHistory",
     "Series": "values:Series",
     "SeriesPoint": "values:SeriesPoint",
     "ServiceView": "values:ServiceView",

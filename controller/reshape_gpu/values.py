@@ -283,6 +283,15 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class RecentHistory:
+    """The newest entries of the history of all jobs, oldest first. ``seq``: the newest record that
+    they show; ``GET /v1/events`` goes on after it."""
+
+    seq: int
+    events: tuple[EventView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TargetView:
     """A number of GPUs that a plan gives a job on a host, or on several."""
 

@@ -121,6 +121,25 @@ def test_jobs_page_in_order_of_submission_without_gap_or_repeat(make: Callable[[
     run(make, work)
 
 
+def test_jobs_page_from_the_newest_without_gap_or_repeat(make: Callable[[], Store]) -> None:
+    rows = [job_row(n, n + 1, at_s=float(n // 3)) for n in range(10)]
+
+    async def work(store: Store) -> None:
+        for row in rows:
+            await store.project(changes(row.seq, row))
+        seen: list[JobRow] = []
+        after = None
+        while len(seen) < 10:
+            page = await store.jobs(limit=4, after=after, newest=True)
+            assert page.total == 10
+            seen += page.rows
+            after = page.next_after
+        assert after is None
+        assert seen == rows[::-1]
+
+    run(make, work)
+
+
 def test_jobs_are_filtered_by_state_and_user(make: Callable[[], Store]) -> None:
     rows = (
         job_row(0, 1, state=JobState.RUNNING, at_s=0.0),

@@ -28,6 +28,7 @@ from reshape_controller.http import (
     overview,
     page_files,
     probes,
+    recent_history,
     session,
     sidecar,
 )
@@ -113,6 +114,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/jobs/{_KEY}/logs", logs.JobLogs),
     (rf"/v1/jobs/{_KEY}/series", jobs.JobSeries),
     (r"/v1/events", events.Events),
+    (r"/v1/history", recent_history.RecentEvents),
     (r"/v1/overview", overview.OverviewPage),
     (r"/v1/gpus", cluster.Gpus),
     (rf"/v1/gpus/{_KEY}/clear", cluster.GpuClear),

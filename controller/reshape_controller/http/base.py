@@ -26,7 +26,7 @@ from reshape_controller.access.rights import Right, Verdict, decide, lists_all, 
 from reshape_controller.access.sessions import Session, Sessions
 from reshape_controller.core.errors import UnknownJob
 from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
-from reshape_controller.http.failures import Failures
+from reshape_controller.http.failures import DayEnds, completions
 from reshape_controller.http.host import split_host
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.log_watch import LogWatch
@@ -102,7 +102,8 @@ class Context:
     """Addresses that may connect; None: all."""
     room: Room = field(default_factory=Room)
     log_watch: LogWatch = field(default_factory=LogWatch)
-    failures: Failures = field(default_factory=Failures)
+    failures: DayEnds = field(default_factory=DayEnds)
+    completions: DayEnds = field(default_factory=completions)
     start_reasons: StartReasons = field(default_factory=StartReasons)
     sessions: Sessions | None = None
     """Logins of the page; None: a cookie opens nothing."""

@@ -15,6 +15,7 @@ from tornado.http1connection import HTTP1Connection
 from tornado.iostream import StreamClosedError
 
 from reshape_controller.access.rights import Right, Verdict, lists_all
+from reshape_controller.core.record import HistoryEntry
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ApiError, bad_request
 from reshape_controller.http.feed import Change, ChangedJob
@@ -156,18 +157,26 @@ class Events(Handler):
         """What the author of the request may see of a change: texts of own jobs alone."""
         everything = lists_all(self.identity, self.context.identities.users_see_all)
         owners = {job.id: job.user for job in change.jobs}
-        history = []
-        for entry in change.history:
-            view = event_view(entry)
-            if entry.job is None:
-                history.append(view if everything else replace(view, text=""))
-            elif self._reads(owners.get(entry.job)):
-                history.append(view)
-            elif everything:
-                history.append(replace(view, text="", value=None))
-        jobs = tuple(job for job in change.jobs if everything or self._reads(job.user))
-        return RecordEvent(change.seq, change.at_s, tuple(history), jobs)
+        views = [
+            visible_entry(self, entry, owners.get(entry.job) if entry.job is not None else None)
+            for entry in change.history
+        ]
+        history = tuple(view for view in views if view is not None)
+        jobs = tuple(job for job in change.jobs if everything or _reads(self, job.user))
+        return RecordEvent(change.seq, change.at_s, history, jobs)
 
-    def _reads(self, owner: str | None) -> bool:
-        """Whether the author may read a job of this user; None: it is not known whose it is."""
-        return self.verdict(Right.READ_JOB, owner or "") is Verdict.ALLOWED
+
+def visible_entry(author: Handler, entry: HistoryEntry, owner: str | None) -> EventView | None:
+    """Return what the author of a request may see of an entry; None: nothing. ``owner``: the user
+    of its job; None: it is not known whose it is."""
+    everything = lists_all(author.identity, author.context.identities.users_see_all)
+    view = event_view(entry)
+    if entry.job is None:
+        return view if everything else replace(view, text="")
+    if _reads(author, owner):
+        return view
+    return replace(view, text="", value=None) if everything else None
+
+
+def _reads(author: Handler, owner: str | None) -> bool:
+    return author.verdict(Right.READ_JOB, owner or "") is Verdict.ALLOWED

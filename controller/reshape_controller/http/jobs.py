@@ -32,6 +32,8 @@ VIEWS_AT_ONCE = 10
 """Views of jobs between which the rest of the daemon goes on."""
 QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
 """States of a job that waits for GPUs, or is about to get some."""
+OLDEST, NEWEST = "oldest", "newest"
+"""The orders of a list, by what comes first; the first is the default."""
 NAME_PATTERN = r"[A-Za-z0-9._*?-]{1,128}"
 
 
@@ -116,6 +118,7 @@ class Jobs(JobHandler):
             states=self._states(),
             user=self.listed_user(),
             name=self._pattern(),
+            newest=self._is_newest_first(),
         )
         texts = []
         for row in page.rows:
@@ -124,6 +127,13 @@ class Jobs(JobHandler):
                 await asyncio.sleep(0)  # the rest of the daemon goes on
         head, tail = to_json(JobPage((), page.total, page.next_after)).split("[]", 1)
         self.answer_text(f"{head}[{', '.join(texts)}]{tail}")
+
+    def _is_newest_first(self) -> bool:
+        order = self.get_query_argument("order", OLDEST)
+        if order not in (OLDEST, NEWEST):
+            what = f"{order!r:.80} is no order of jobs"
+            raise bad_request(what, "query order", f"use {OLDEST} or {NEWEST}")
+        return order == NEWEST
 
     def _pattern(self) -> str | None:
         name = self.get_query_argument("name", None)

@@ -33,11 +33,14 @@ class OverviewPage(JobHandler):
         user = self.listed_user()
         since_s = context.clock.now_s() - DAY_S
         seq = control.shown_seq()
-        failures = tuple(
-            self._seen(line)
-            for line in await context.failures.read(control.store, context.timeline, seq, since_s)
-            if user in (None, line.user)
-        )
+        failures, completions = [
+            tuple(
+                self._seen(line)
+                for line in await ends.read(control.store, context.timeline, seq, since_s)
+                if user in (None, line.user)
+            )
+            for ends in (context.failures, context.completions)
+        ]
         jobs = [job for job in control.live_jobs() if user in (None, job.spec.user)]
         runs = [job for job in jobs if job.gpus]
         queue = [job for job in jobs if not job.gpus and job.state in QUEUED]
@@ -62,6 +65,7 @@ class OverviewPage(JobHandler):
                 tuple(map(self._line, runs[:lines])),
                 tuple(waits),
                 failures[:FAILURES_SHOWN],
+                completions,
             )
         )
 

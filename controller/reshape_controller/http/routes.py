@@ -35,7 +35,7 @@ OPERATIONS = (
         "List jobs",
         Right.LIST,
         values.JobPage,
-        query=("limit", "after", "state", "user", "name"),
+        query=("limit", "after", "state", "user", "name", "order"),
     ),
     Operation(
         "post",
@@ -115,6 +115,14 @@ OPERATIONS = (
         "Server-sent events: what each record of the log changes, after Last-Event-ID",
         Right.LIST,
         query=("after", "wait_s"),
+    ),
+    Operation(
+        "get",
+        "/v1/history",
+        "The newest entries of the history of all jobs, hosts and the controller",
+        Right.LIST,
+        values.RecentHistory,
+        query=("limit",),
     ),
     Operation(
         "get",

@@ -215,7 +215,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of jobs, newest place last. ``next_after`` is None on the last page."""
+    """One page of jobs, in the order asked for. ``next_after`` is None on the last page."""
 
     rows: tuple[JobRow, ...]
     total: int
@@ -266,9 +266,11 @@ class Store(Protocol):
         states: tuple[JobState, ...] = (),
         user: str | None = None,
         name: str | None = None,
+        newest: bool = False,
     ) -> Page:
         """Jobs in order of submission, filtered, one page. ``name``: a pattern of names and ids, in
-        which ``*`` stands for any text and ``?`` for one character."""
+        which ``*`` stands for any text and ``?`` for one character; ``newest``: in reverse order.
+        """
 
     async def job(self, key: str, user: str = "") -> JobRow | None:
         """The job with this id, else the newest with this name, one of ``user`` first, else None. A

@@ -18,7 +18,7 @@ from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.http import events as module
-from reshape_controller.http import feed
+from reshape_controller.http import feed, history_parts
 from reshape_controller.http import room as bounds
 from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
 
@@ -337,3 +337,39 @@ def test_a_stop_of_the_daemon_ends_a_stream_and_logs_no_error(
     with closing(client):
         run(tmp_path, test)
     assert [record.message for record in caplog.records if record.name.startswith("tornado")] == []
+
+
+def test_the_newest_entries_of_the_history_are_there_and_the_events_go_on_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_parts, "RECORDS", 1)
+
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", RECORD)
+        await it.reaches("job", "running")
+        recent = (await it.get("/v1/history?limit=200")).json
+        whole = [entry for event in (await events(it, 0))[1:] for entry in event.data["history"]]
+        assert recent["events"] == whole[: len(recent["events"])]
+        assert {"submitted", "granted"} <= {entry["kind"] for entry in recent["events"]}
+        assert (await it.get("/v1/history?limit=2")).json["events"] == recent["events"][-2:]
+        await it.post("/v1/jobs/job/cancel")
+        later = (await events(it, recent["seq"]))[1:]
+        assert "cancelled" in {kind for event in later for kind in event.kinds}
+        assert (await it.get("/v1/history?limit=0")).code == 400
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("sees_all", [True, False])
+def test_of_anothers_jobs_the_newest_entries_show_no_text(tmp_path: Path, sees_all: bool) -> None:
+    async def test(it: Api) -> None:
+        await it.ask("POST", "/v1/jobs", {**RECORD, "name": "secret"}, token="ada")
+        mine = (await it.ask("GET", "/v1/history", token="ada")).json["events"]
+        theirs = (await it.ask("GET", "/v1/history", token="bob")).json["events"]
+        assert "secret by ada" in [entry["text"] for entry in mine]
+        of_job = [entry for entry in theirs if entry["job"] is not None]
+        assert bool(of_job) is sees_all
+        assert {entry["text"] for entry in of_job} <= {""}
+        assert sees_all or {entry["text"] for entry in theirs} <= {""}
+
+    run(tmp_path, test, shared([], sees_all))

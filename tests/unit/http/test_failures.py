@@ -11,8 +11,8 @@ import pytest
 
 from reshape_controller.core.model import JobState
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.http import failures as module
-from reshape_controller.http.failures import Failures
+from reshape_controller.http import history_parts as module
+from reshape_controller.http.failures import DayEnds
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.store.protocol import Changes
 from reshape_controller.store.sqlite.store import SqliteStore
@@ -51,9 +51,14 @@ def test_a_gap_is_read_back_from_its_end_and_nothing_older_than_a_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECORDS", 1)
+    monkeypatch.setattr(module, "RECORDS_MAX", 1)
 
     async def test() -> None:
-        store, timeline, failures = WatchedStore(tmp_path / "s"), GapReader(), Failures()
+        store, timeline, failures = (
+            WatchedStore(tmp_path / "s"),
+            GapReader(),
+            DayEnds(),
+        )
         await store.open()
         for seq, at_s in enumerate((10.0, 20.0, 30.0, 200.0, 300.0), 1):
             await fails(store, seq, at_s)

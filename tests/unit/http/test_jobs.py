@@ -143,6 +143,7 @@ def test_a_body_that_is_no_record_is_refused(tmp_path: Path, body: str | bytes, 
         ("/v1/jobs?limit=1.5", "query limit"),
         ("/v1/jobs?state=flying", "query state"),
         ("/v1/jobs?after=nobody", "query after"),
+        ("/v1/jobs?order=best", "query order"),
         ("/v1/timeline?from_s=-1", "query from_s"),
     ],
 )
@@ -180,6 +181,10 @@ def test_pages_follow_each_other_without_gap(tmp_path: Path) -> None:
                 break
             after = f"&after={page['next_after']}"
         assert found == [f"job-{number}" for number in range(7)]
+        newest = (await it.get("/v1/jobs?limit=3&order=newest")).json
+        assert [job["name"] for job in newest["jobs"]] == ["job-6", "job-5", "job-4"]
+        rest = await it.get(f"/v1/jobs?order=newest&after={newest['next_after']}")
+        assert [job["name"] for job in rest.json["jobs"]] == ["job-3", "job-2", "job-1", "job-0"]
 
     run(tmp_path, test)
 

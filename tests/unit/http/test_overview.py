@@ -15,7 +15,7 @@ import pytest
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import JobId, JobState
 from reshape_gpu.overview import FailureLine, JobLine
 from reshape_sidecar.wire import Phase
 from tests.support.http_bed import DEADLINE_S, RECORD, TOKEN, Api, run
@@ -60,6 +60,24 @@ def test_gpus_and_jobs_are_counted_and_the_queue_has_positions_and_reasons(tmp_p
         few = (await it.get("/v1/overview?lines=1")).json
         assert [job["name"] for job in few["queue"]] == ["second"]
         assert few["queued"] == 2
+
+    run(tmp_path, test)
+
+
+def test_the_newest_completed_jobs_are_shown(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await becomes(it, running=0)
+        for name in ("first", "second"):
+            job = await submit(it, name, optional_gpus=[2])
+            await it.reaches(job, "running")
+            car = it.launcher.job(job)
+            car.observed = replace(car.observed, phase=Phase.FINISHED, exit_code=0)
+            await it.reaches(job, "completed")
+        found = await becomes(it, running=0)
+        assert [line["name"] for line in found["completions"]] == ["second", "first"]
+        assert found["completions"][0]["reason"] == "training finished"
+        it.context.completions.__init__(JobState.COMPLETED)  # type: ignore[misc]  # as restarted
+        assert (await becomes(it, running=0))["completions"] == found["completions"]
 
     run(tmp_path, test)
 
@@ -123,6 +141,7 @@ def test_a_failure_is_counted_and_shown_with_its_reason(tmp_path: Path) -> None:
         found = await becomes(it, failed=1)
         assert [line["name"] for line in found["failures"]] == ["bad"]
         assert found["failures"][0]["reason"]
+        assert found["completions"] == []
         it.context.failures.__init__()  # type: ignore[misc]  # as after a restart
         assert (await becomes(it, failed=1))["failures"] == found["failures"]
 

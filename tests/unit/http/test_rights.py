@@ -49,6 +49,7 @@ MAY: dict[tuple[str, str], set[str]] = {
     ("get", "/v1/jobs/{key}/logs"): OWNERS,
     ("get", "/v1/jobs/{key}/series"): OWNERS,
     ("get", "/v1/events"): VIEWERS,
+    ("get", "/v1/history"): VIEWERS,
     ("get", "/v1/overview"): VIEWERS,
     ("get", "/v1/gpus"): VIEWERS,
     ("post", "/v1/gpus/{gpu}/clear"): OPERATORS,

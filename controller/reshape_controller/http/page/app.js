@@ -27,11 +27,11 @@ function place() {
 
 function View({ view, id, who }) {
   if (view === "gpus") return html`<${Gantt} key=${id} at=${Number(id) || null} past=${who.past} />`;
-  if (view === "jobs") return html`<${Jobs} />`;
+  if (view === "jobs") return html`<${Jobs} who=${who} />`;
   if (view === "job") return html`<${Job} key=${id} id=${id} who=${who} />`;
   if (view === "hosts") return html`<${Hosts} who=${who} />`;
   if (view === "usage") return html`<${Usage} past=${who.past} />`;
-  return html`<${Overview} />`;
+  return html`<${Overview} who=${who} />`;
 }
 
 function Theme() {
@@ -67,7 +67,7 @@ function Page({ who, end }) {
   const [failure, setFailure] = useState(null);
   const { status } = useFeed();
   useEffect(() => {
-    if (!who.past) live.start();
+    live.start({ follows: !who.past });
     const go = () => {
       setAt(place());
       setTimeout(() => document.querySelector("main h1")?.focus(), 0);

@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.
 import { get, nowS } from "./api.js";
 import { draw, find, layOut, reshapesOf, scaleOf } from "./gantt_drawing.js";
 import { anyEntry, useData } from "./live.js";
-import { Choice, JobLink, Problem, Table } from "./parts.js";
+import { Choice, Heading, JobLink, Problem, Table } from "./parts.js";
 import { clock, count, span as spanText, stateText } from "./text.js";
 
 const ZOOMS = [["3600", "1 h"], ["21600", "6 h"], ["86400", "1 d"], ["604800", "7 d"], ["all", "all"]];
@@ -30,7 +30,7 @@ export function Gantt({ at, past }) {
   };
   const { data, before, error } = useData(load, [zoom], { follow: anyEntry });
   const timeline = data || before;
-  return html`<h1 tabindex="-1">GPUs</h1><${Problem} error=${error} />
+  return html`<${Heading} text="GPUs" /><${Problem} error=${error} />
     ${at !== null && html`<p class="note">Around ${clock(at)}, which the dashed line marks. <a href="#/gpus">Show now</a></p>`}
     <${Choice} label="Length of time" options=${ZOOMS} value=${zoom} choose=${choose} />
     ${timeline ? html`<${Chart} timeline=${timeline} zoom=${zoom} at=${at} past=${past} />` : html`<p aria-busy="true">Loading…</p>`}`;

@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { get, post } from "./api.js";
 import { anyEntry, useData } from "./live.js";
-import { JobLink, Problem, State, Table } from "./parts.js";
+import { Heading, JobLink, Problem, State, Table } from "./parts.js";
 
 const load = (signal) => Promise.all([get("/v1/hosts", {}, signal), get("/v1/gpus", {}, signal)]);
 
@@ -12,9 +12,9 @@ export function Hosts({ who }) {
   const [failure, setFailure] = useState(null);
   const operates = who.role === "operator" && !who.past;
   const ask = (path) => post(path).then(() => { setFailure(null); again(); }, setFailure);
-  if (!data) return html`<h1 tabindex="-1">Hosts</h1><${Problem} error=${error} />${!error && html`<p aria-busy="true">Loading…</p>`}`;
+  if (!data) return html`<${Heading} text="Hosts" /><${Problem} error=${error} />${!error && html`<p aria-busy="true">Loading…</p>`}`;
   const [{ hosts }, { gpus }] = data;
-  return html`<h1 tabindex="-1">Hosts</h1><${Problem} error=${error || failure} />
+  return html`<${Heading} text="Hosts" /><${Problem} error=${error || failure} />
     ${hosts.length ? hosts.map((host) => html`<${Host} key=${host.id} host=${host} gpus=${gpus.filter((gpu) => gpu.host === host.id)} ask=${operates ? ask : null} />`)
       : html`<p class="empty">No host has come yet.</p>`}`;
 }

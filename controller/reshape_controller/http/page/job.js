@@ -6,7 +6,7 @@ import { Actions } from "./job_actions.js";
 import { LineChart } from "./job_chart.js";
 import { Costs, Decisions, loansOf } from "./job_decisions.js";
 import { anyRecord, LATER_MS, useData } from "./live.js";
-import { JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
+import { Heading, JobLink, Moment, Problem, ProgressNow, State, Table, Time } from "./parts.js";
 import { age, clock, count, fromNow, lostSteps, short, span } from "./text.js";
 
 const LOG_MS = 5000;
@@ -37,10 +37,10 @@ function follow(record, data) {
 
 export function Job({ id, who }) {
   const { data, error, again } = useData((signal) => load(id, signal), [id], { follow });
-  if (!data) return html`<h1 tabindex="-1">Job <bdi>${id}</bdi></h1><${Problem} error=${error} />${!error && html`<p aria-busy="true">Loading…</p>`}`;
+  if (!data) return html`<${Heading} text=${id}>Job <bdi>${id}</bdi><//><${Problem} error=${error} />${!error && html`<p aria-busy="true">Loading…</p>`}`;
   const { job, points, decisions, events } = data;
   return html`<${Problem} error=${error} />
-    <h1 tabindex="-1"><${JobLink} id=${job.id} name=${job.name} /></h1>
+    <${Heading} text=${job.name}><${JobLink} id=${job.id} name=${job.name} /><//>
     <${Head} job=${job} decisions=${decisions} />
     ${!data.hidden && html`<${Actions} job=${job} who=${who} again=${again} />`}
     ${data.hidden && html`<p class="note">The job belongs to another user; you see its public part.</p>`}
@@ -62,9 +62,9 @@ function Head({ job, decisions }) {
     ["GPUs", job.size ? `${job.size} on ${job.hosts.length ? job.hosts.join(" and ") : job.host}` : job.next_gpus.length ? `gets ${job.next_gpus.length}` : "none"],
     ["Wanted", `${job.optional_gpus.join(", ")}${job.pinned ? `; fixed: ${job.pinned}` : ""}`],
     job.position !== null && ["Place in the queue", job.position],
-    ["Submitted", clock(job.submitted_at_s)],
-    ["Started", job.started_at_s !== null ? clock(job.started_at_s) : job.predicted_start_at_s !== null ? predicted(job.predicted_start_at_s) : "–"],
-    [ended ? "Ended" : "Ends", ended ? `${clock(job.finished_at_s)}, after ${span(job.finished_at_s - job.submitted_at_s)}`
+    ["Submitted", html`<${Time} at=${job.submitted_at_s} />`],
+    ["Started", job.started_at_s !== null ? html`<${Time} at=${job.started_at_s} />` : job.predicted_start_at_s !== null ? predicted(job.predicted_start_at_s) : "–"],
+    [ended ? "Ended" : "Ends", ended ? html`<${Time} at=${job.finished_at_s} />, after ${span(job.finished_at_s - job.submitted_at_s)}`
       : job.predicted_end_at_s !== null ? predicted(job.predicted_end_at_s) : "not known"],
     job.user && ["User", html`<bdi>${job.user}</bdi>`],
   ].filter(Boolean);
@@ -113,7 +113,7 @@ function Training({ job, points }) {
 const whole = (number) => number.toLocaleString("en");
 
 const EVENTS = [
-  { head: "When", cell: (entry) => clock(entry.at_s), plain: true },
+  { head: "When", cell: (entry) => html`<${Time} at=${entry.at_s} />`, plain: true },
   { head: "Kind", cell: (entry) => html`<code>${entry.kind}</code>`, plain: true },
   { head: "GPUs", cell: (entry) => entry.size || "", number: true, narrow: false },
   { head: "Text", cell: (entry) => html`<bdi>${entry.text}</bdi>`, text: true, plain: true },
@@ -139,9 +139,16 @@ function LogTail({ job, past }) {
     ${state.error && !none ? html`<${Problem} error=${state.error} />` : html`<pre class="log" tabindex="0" role="region" aria-label="Log">${none || visible(state.text) || "Nothing is written yet."}</pre>`}</section>`;
 }
 
-/** A log's text, with control characters as signs. */
+/** A log's text: of a progress bar its last state, and control characters as signs. */
 function visible(text) {
-  return text.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "").replace(/[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]/g, (c) => (c === "\r" ? "\n" : "\ufffd"));
+  const lines = text.replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "").replaceAll("\r\n", "\n").split("\n");
+  return lines.map(lastState).join("\n").replace(/[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
+/** A line of a log as `reshape logs` shows it: what comes before its first carriage return, and its last state. */
+function lastState(line) {
+  const [before, ...states] = line.split("\r");
+  return [before, states.filter((state) => state.trim()).at(-1)].filter(Boolean).join("\n");
 }
 
 const FIELDS = [

@@ -33,7 +33,7 @@ export function Actions({ job, who, again }) {
           <button type="button" onClick=${() => setAsked("")}>Keep it</button></span>`
       : html`<button type="button" class="danger" disabled=${state.busy} onClick=${() => setAsked("cancel")}>Cancel</button>`}
     ${sizes.length > 1 && html`<label>GPUs <select disabled=${state.busy} value=${job.pinned ?? ""}
-      onChange=${(event) => ask("pin", { size: event.target.value ? Number(event.target.value) : null }, event.target.value ? `It keeps to ${count(Number(event.target.value), "GPU")}.` : "It may use all of its sizes.")}>
+      onChange=${(event) => ask("pin", { size: event.target.value ? Number(event.target.value) : null }, event.target.value ? `It goes to ${count(Number(event.target.value), "GPU")}, and stays there.` : "It may use all of its sizes.")}>
       <option value="" selected=${!job.pinned}>any of ${sizes.join(", ")}</option>
       ${sizes.map((size) => html`<option value=${size} selected=${job.pinned === size}>fixed: ${size}</option>`)}</select></label>`}
     <span role="status">${state.done}</span><${Problem} error=${state.error} /></div>`;

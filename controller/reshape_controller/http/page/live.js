@@ -9,6 +9,7 @@ const LEAST_MS = 900;
 export const LATER_MS = 8000;
 const AGAIN_MS = [500, 1000, 2000, 4000, 8000];
 const RECENT_MAX = 200;
+const RECENT_SHOWN = 50;
 
 class Live {
   constructor() {
@@ -20,11 +21,31 @@ class Live {
     this.failures = 0;
     this.timer = null;
     this.nextEntry = 0;
+    this.run = 0; // an answer for a run before is dropped
   }
 
-  start() {
-    if (this.source || this.timer) return;
-    this.open();
+  /** Begin with the newest entries of the history; then, if it `follows`, those that come. */
+  async start({ follows }) {
+    this.stop();
+    const run = this.run;
+    await this.fill();
+    if (follows && run === this.run) this.open();
+  }
+
+  /** Load the newest entries of the history. Without an answer the news begin with the next one. */
+  async fill() {
+    const run = this.run;
+    const found = await get("/v1/history", { limit: RECENT_SHOWN }).catch(() => null);
+    if (!found || run !== this.run) return;
+    this.seq = Math.max(this.seq ?? 0, found.seq);
+    this.recent = [];
+    this.add(found.events, found.seq);
+    this.tell("status", {});
+  }
+
+  add(entries, seq) {
+    for (const entry of entries) this.recent.unshift({ ...entry, seq, key: this.nextEntry++ });
+    this.recent.length = Math.min(this.recent.length, RECENT_MAX);
   }
 
   stop() {
@@ -33,6 +54,7 @@ class Live {
     this.source = this.timer = null;
     this.seq = null;
     this.recent = [];
+    this.run += 1;
     this.set("off");
   }
 
@@ -60,12 +82,10 @@ class Live {
     this.set("live");
     if (kind === "record") {
       if (this.seq !== null && data.seq <= this.seq) return;
-      for (const entry of data.history) {
-        this.recent.unshift({ ...entry, seq: data.seq, key: this.nextEntry++ });
-      }
-      this.recent.length = Math.min(this.recent.length, RECENT_MAX);
+      this.add(data.history, data.seq);
     }
     this.seq = kind === "reset" ? data.seq : Math.max(this.seq ?? 0, data.seq);
+    if (kind === "reset") this.fill(); // of entries that came meanwhile
     this.tell(kind, data);
   }
 

@@ -2,6 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { logIn } from "./api.js";
+import { Heading } from "./parts.js";
 
 export function Login({ begin }) {
   const [token, setToken] = useState("");
@@ -15,7 +16,7 @@ export function Login({ begin }) {
     }
   };
   return html`<main class="login">
-    <h1>Reshape</h1>
+    <${Heading} text="Log in">Reshape<//>
     <p>Open the page without a token by <code>reshape page</code> on the daemon's machine, or give
       a token of <code>reshape token create</code>.</p>
     <form onSubmit=${submit}>

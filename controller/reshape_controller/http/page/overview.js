@@ -2,19 +2,27 @@
 
 import { html } from "./vendor/preact-htm.js";
 import { get, nowS } from "./api.js";
+import { FirstJob } from "./first_job.js";
 import { useData, useFeed } from "./live.js";
-import { hrefOf, JobLink, Moment, Problem, ProgressNow, State, Table } from "./parts.js";
-import { age, clock, count, fromNow, span } from "./text.js";
+import { Heading, hrefOf, JobLink, Moment, Problem, ProgressNow, State, Table, Time } from "./parts.js";
+import { age, count, fromNow, span } from "./text.js";
 
 /** What no record says: whether the controller is ready. */
 const againMs = (overview) => (overview && !overview.ready ? 5000 : 60000);
 
-export function Overview() {
-  const { data, before, error } = useData((signal) => get("/v1/overview", {}, signal), [], { everyMs: againMs });
+/** The overview, and whether there was never a job. */
+async function load(signal) {
+  const found = await get("/v1/overview", {}, signal);
+  const lists = found.running + found.queued + found.paused + found.failed + found.completions.length;
+  return { ...found, isNew: !lists && !(await get("/v1/jobs", { limit: 1 }, signal)).total };
+}
+
+export function Overview({ who }) {
+  const { data, before, error } = useData(load, [], { everyMs: againMs });
   const found = data || before;
   return html`<${Problem} error=${error} />
-    <h1 tabindex="-1">Overview</h1>
-    ${found ? html`<${Cards} it=${found} /><${Lists} it=${found} />` : html`<p aria-busy="true">Loading…</p>`}`;
+    <${Heading} text="Overview" />
+    ${found ? html`<${Cards} it=${found} />${found.isNew ? html`<${FirstJob} who=${who} />` : html`<${Lists} it=${found} />`}<${Recent} />` : html`<p aria-busy="true">Loading…</p>`}`;
 }
 
 function Cards({ it }) {
@@ -43,7 +51,8 @@ function Lists({ it }) {
       <${Table} label="Running jobs" columns=${RUNS} rows=${it.runs} keyOf=${(job) => job.id} empty="No job holds GPUs." /></section>
     <section><h2>Failed in 24 h <small>${shown(it.failures, it.failed)}</small></h2>
       <${Table} label="Failures" columns=${FAILURES} rows=${it.failures} keyOf=${(job) => job.id} empty="No job failed." /></section>
-    <${Recent} />`;
+    <section><h2>Newest completed</h2>
+      <${Table} label="Completed jobs" columns=${COMPLETIONS} rows=${it.completions} keyOf=${(job) => job.id} empty="No job completed in 24 h." /></section>`;
 }
 
 function shown(rows, total) {
@@ -87,15 +96,22 @@ const RUNS = [
 const FAILURES = [
   { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
   { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
-  { head: "When", cell: (job) => clock(job.at_s) },
+  { head: "When", cell: (job) => html`<${Time} at=${job.at_s} />` },
   { head: "Reason", cell: (job) => job.reason || "–", text: true, plain: true },
+];
+
+const COMPLETIONS = [
+  { head: "Job", cell: (job) => html`<${JobLink} ...${job} />`, plain: true },
+  { head: "User", cell: (job) => html`<bdi>${job.user}</bdi>`, narrow: false },
+  { head: "When", cell: (job) => html`<${Time} at=${job.at_s} />` },
+  { head: "Reason", cell: (job) => job.reason || "–", text: true, plain: true, narrow: false },
 ];
 
 function Recent() {
   const { recent } = useFeed();
-  const entries = recent.filter((entry) => entry.text).slice(0, 20);
+  const entries = recent.filter((entry) => entry.text && entry.kind !== "profile-recorded").slice(0, 20);
   return html`<section><h2>Newest events</h2>
     ${entries.length ? html`<ol class="feed">${entries.map((entry) => html`<li key=${entry.key} data-seq=${entry.seq}>
-      <time>${clock(entry.at_s)}</time> <code>${entry.kind}</code> <bdi>${entry.text}</bdi></li>`)}</ol>`
-      : html`<p class="empty">Nothing since this page was opened.</p>`}</section>`;
+      <${Time} at=${entry.at_s} /> ${entry.job && html`<a href=${hrefOf(entry.job)}><bdi>${entry.job}</bdi></a> `}<code>${entry.kind}</code> <bdi>${entry.text}</bdi></li>`)}</ol>`
+      : html`<p class="empty">Nothing has happened yet.</p>`}</section>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { markOf } from "./job_colours.js";
-import { age, percent, stateText } from "./text.js";
+import { age, clock, isReplayTime, percent, stateText } from "./text.js";
 
 const SIGNS = {
   running: "●", adjusting: "◐", submitted: "○", initialized: "○", completed: "✓", failed: "✕",
@@ -14,6 +14,14 @@ const SIGNS = {
 export function State({ value, stage }) {
   const more = stage && !["none", "training", value].includes(stage) ? ` (${stage})` : "";
   return html`<span class="state state-${value.replace(" ", "-")}"><span aria-hidden="true">${SIGNS[value] || "•"}</span> ${stateText(value)}${more}</span>`;
+}
+
+/** The heading of a view, which is the document's title too: a tab and a screen reader name it. */
+export function Heading({ text, children }) {
+  useEffect(() => {
+    document.title = `${text} · Reshape`;
+  }, [text]);
+  return html`<h1 tabindex="-1">${children ?? text}</h1>`;
 }
 
 /** The address of a job's view. */
@@ -63,6 +71,13 @@ export function ProgressNow({ job, more = "" }) {
   const reported = job.reported_at_s !== null && job.finished_at_s == null;
   const bar = job.progress_ratio === null ? "" : html`<${Progress} ratio=${job.progress_ratio} label=${`progress of ${job.name}`} />${` ${percent(job.progress_ratio)} `}`;
   return html`${bar}<small>${more || (bar ? "" : "–")}${reported && html`${more && ", "}<${Moment} say=${() => `reported ${age(job.reported_at_s)}`} />`}</small>`;
+}
+
+/** A moment: its time of day, with its date if that is another day; the date and zone as a tip. */
+export function Time({ at }) {
+  if (at === null || at === undefined || isReplayTime(at)) return clock(at);
+  const date = new Date(at * 1000);
+  return html`<time datetime=${date.toISOString()} title=${date.toLocaleString([], { dateStyle: "full", timeStyle: "long" })}>${clock(at)}</time>`;
 }
 
 const clocks = new Set();

@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/preact-htm.js";
 import { get, nowS } from "./api.js";
 import { useData } from "./live.js";
-import { Choice, Problem, Table } from "./parts.js";
+import { Choice, Heading, Problem, Table } from "./parts.js";
 import { clock, hours, lostSteps } from "./text.js";
 
 const KINDS = [["user", "user"], ["job-type", "job type"], ["job", "job"], ["host", "host"], ["type", "GPU type"]];
@@ -17,7 +17,7 @@ export function Usage({ past }) {
   const load = (signal) => get("/v1/usage", { by, from_s: time === "all" ? 0 : Math.max(0, nowS() - Number(time)) }, signal);
   const { data, before, error } = useData(load, [by, time], { follow: () => null, everyMs: () => EVERY_MS });
   const usage = data || before;
-  return html`<h1 tabindex="-1">Usage</h1><${Problem} error=${error} />
+  return html`<${Heading} text="Usage" /><${Problem} error=${error} />
     <${Choice} label="Rows" options=${KINDS} value=${by} choose=${setBy} />
     <${Choice} label="Length of time" options=${TIMES} value=${time} choose=${setTime} />
     ${usage ? html`<${Report} usage=${usage} />` : html`<p aria-busy="true">Loading…</p>`}`;

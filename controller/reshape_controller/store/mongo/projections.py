@@ -91,8 +91,9 @@ async def jobs(
     states: tuple[JobState, ...],
     user: str | None,
     name: str | None,
+    newest: bool,
 ) -> Page:
-    """One page of jobs in order of submission.
+    """One page of jobs in order of submission, or with ``newest`` in reverse.
 
     A copy of a job's document is left out of the page, but not of the total, because a count reads
     no document; ``db check`` removes such copies.
@@ -111,9 +112,10 @@ async def jobs(
         last = await _rows(database, {"reshape.id": after}, 1, 1)
         if not last:
             raise unknown_page(after)
-        where["reshape.order"] = {"$gt": mongo_documents.order_of(last[0])}
+        beyond = {"$lt" if newest else "$gt": mongo_documents.order_of(last[0])}
+        where["reshape.order"] = {**where["reshape.order"], **beyond}
     limit = page_limit(limit)
-    rows = await _rows(database, where, 1, limit + 1)
+    rows = await _rows(database, where, -1 if newest else 1, limit + 1)
     return Page(rows[:limit], total, rows[limit - 1].id if len(rows) > limit else None)
 
 

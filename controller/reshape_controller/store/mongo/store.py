@@ -191,9 +191,10 @@ class MongoStore:
         states: tuple[JobState, ...] = (),
         user: str | None = None,
         name: str | None = None,
+        newest: bool = False,
     ) -> Page:
         """One page of at most ``limit`` and ``conventions.PAGE_ROWS_MAX`` rows."""
-        return await self._on(projections.jobs, limit, after, states, user, name)
+        return await self._on(projections.jobs, limit, after, states, user, name, newest)
 
     async def job(self, key: str, user: str = "") -> JobRow | None:
         return await self._on(projections.job, key, user)

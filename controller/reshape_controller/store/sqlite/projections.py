@@ -56,6 +56,7 @@ _PUT = {
 _STAMP = "INSERT OR REPLACE INTO meta (name, value) VALUES ('projected_seq', ?)"
 _CURSOR = "cursor/"
 _ORDER = "submitted_at_s, place, id"
+_NEWEST_FIRST = "submitted_at_s DESC, place DESC, id DESC"
 
 
 def projected_seq(connection: sqlite3.Connection) -> int:
@@ -99,8 +100,9 @@ def jobs(
     states: tuple[JobState, ...],
     user: str | None,
     name: str | None,
+    newest: bool,
 ) -> Page:
-    """One page of jobs in order of submission."""
+    """One page of jobs in order of submission, or with ``newest`` in reverse."""
     where, values = ["1"], []
     if states:
         where.append(f"state IN ({','.join('?' * len(states))})")
@@ -116,10 +118,11 @@ def jobs(
     place: tuple[object, ...] = ()
     if after is not None:
         place = _place_of(connection, after)
-        condition += f" AND ({_ORDER}) > (?, ?, ?)"
+        condition += f" AND ({_ORDER}) {'<' if newest else '>'} (?, ?, ?)"
     limit = page_limit(limit)
     bodies = connection.execute(
-        f"SELECT body FROM jobs WHERE {condition} ORDER BY {_ORDER} LIMIT ?",
+        f"SELECT body FROM jobs WHERE {condition}"
+        f" ORDER BY {_NEWEST_FIRST if newest else _ORDER} LIMIT ?",
         (*values, *place, limit + 1),
     ).fetchall()
     rows = tuple(codec.loads(JobRow, body) for (body,) in bodies[:limit])
