@@ -187,8 +187,9 @@ class Shell:
             repeats = repeats + 1 if now_s == last_s else 0
             if repeats > ROUNDS_AT_ONCE_MAX:
                 raise ReplayError(f"more than {ROUNDS_AT_ONCE_MAX} rounds at {now_s} s: a defect")
-            last_s = now_s
-            self.round(world.advance(now_s), now_s)
+            last_s, events = now_s, world.advance(now_s)
+            if events or self.keep or self._is_due(now_s):
+                self.round(events, now_s)
 
     def round(self, events: Sequence[ev.Event], now_s: float) -> Round:
         """Do a round, book it and carry out its commands. Raises PolicyError."""
@@ -269,6 +270,10 @@ class Shell:
             return self.engine.next_deadline_s() if self.engine.state.jobs else None
         due_s = self.engine.next_deadline_s(next_s)
         return next_s if due_s is None else due_s
+
+    def _is_due(self, now_s: float) -> bool:
+        """Whether the engine has something to do at a time that brings no event."""
+        return self.engine.wants_plan() or self.engine.next_deadline_s(now_s) is not None
 
     def _check_all_ended(self) -> None:
         left = list(self.engine.state.jobs.values())
