@@ -272,7 +272,9 @@ class Plan:
 class Policy(Protocol):
     """A policy, as entry points and the registry provide it.
 
-    With an attribute ``may_preempt`` that is true, its plans may have targets of size 0.
+    With an attribute ``may_preempt`` that is true, its plans may have targets of size 0. With a
+    method ``may_act(*, queued: bool, idle: bool) -> bool`` it is asked only where that is true, by
+    whether a job is queued and a GPU is idle. Elsewhere its plan is ``Plan()``.
     """
 
     @property

@@ -84,6 +84,8 @@ class State:
         self._priorities: dict[int, int] = {}
         """Number of live jobs of each priority."""
         self._unanswered: dict[JobId, None] = {}
+        self._queued: dict[JobId, None] = {}
+        self._pinned: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
         self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
         self._changes = ChangeSet()
@@ -118,11 +120,21 @@ class State:
         """Whether a GPU has no owner and is promised to no job."""
         return bool(self._idle)
 
+    @property
+    def any_queued(self) -> bool:
+        """Whether a plan may start a job."""
+        return bool(self._queued)
+
+    @property
+    def any_pinned(self) -> bool:
+        """Whether a person has pinned a job."""
+        return bool(self._pinned)
+
     def has_queued_above(self, priority: int) -> bool:
         """Whether a job of a higher priority is queued, so that it may preempt one of this."""
         if max(self._priorities, default=priority) <= priority:
             return False
-        return any(job.spec.priority > priority and is_queued(job) for job in self.jobs.values())
+        return any(self.jobs[job].spec.priority > priority for job in self._queued)
 
     def snapshot(self, *, explain: bool = True, index: Index | None = None) -> Snapshot:
         """Return what a policy may base its decision on; ``explain``, ``index`` as in
@@ -161,6 +173,14 @@ class State:
         self.jobs[job_id] = job
         if changes_view:
             self.snapshot_builder.job_changed(job_id)
+            if is_queued(job):
+                self._queued[job_id] = None
+            else:
+                self._queued.pop(job_id, None)
+            if job.pinned is not None:
+                self._pinned[job_id] = None
+            elif self._pinned:
+                self._pinned.pop(job_id, None)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
 
@@ -174,6 +194,8 @@ class State:
             del self._priorities[job.spec.priority]
         self.pending_shrinks.pop(job.id, None)
         self._unanswered.pop(job.id, None)
+        self._queued.pop(job.id, None)
+        self._pinned.pop(job.id, None)
         self._recent.pop(job.id, None)
         self.snapshot_builder.job_changed(job.id)
 

@@ -80,6 +80,10 @@ class Adaptive:
         others += [] if preempt == PREEMPTS[0] else [f"preempt={preempt}"]
         self.name = name_of("adaptive", self.rules, others)
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: a start, or growth onto idle GPUs."""
+        return queued or idle
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         return Decision(self.rules, snapshot).make()

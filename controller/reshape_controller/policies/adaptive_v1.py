@@ -28,6 +28,10 @@ class AdaptiveV1:
         self.rules = Rules(float(gain), float(cool_down), float(max_wait_s))
         self.name = name_of("adaptive-v1", self.rules)
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: a start, or growth onto idle GPUs."""
+        return queued or idle
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         plan = Decision(self.rules, snapshot).make()

@@ -48,6 +48,10 @@ class Dragon:
         """Return the size at which a queued job starts."""
         return job.sizes[0]
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: a start, or growth onto idle GPUs."""
+        return queued or idle
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         queue = sorted(legal_moves.startable(snapshot), key=lambda job: job.place)

@@ -49,6 +49,10 @@ class Ffdl:
             settings.append(f"hold_after_s={self._hold_after_s:.12g}")
         self.name = "ffdl" + (":" if settings else "") + ",".join(settings)
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: it starts jobs alone."""
+        return queued
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         can_start: dict[tuple[object, ...], bool] = {}

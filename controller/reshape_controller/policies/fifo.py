@@ -16,6 +16,10 @@ class Fifo:
 
     name = "fifo"
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: it starts jobs alone."""
+        return queued
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         newcomer = min(legal_moves.startable(snapshot), key=lambda job: job.place, default=None)
@@ -28,4 +32,4 @@ class Fifo:
             shown = (Option(targets),)
             return Plan(targets, "starts-oldest", text, newcomer.id, shown, 0, weighed=1)
         text = f"{name} is the oldest and waits for {gpus(size)}"
-        return Plan((), "waits-nothing-fits", text, newcomer.id)
+        return Plan((), "waits-nothing-fits", text, newcomer.id, looked_up_to=newcomer.id)

@@ -29,6 +29,10 @@ class Default:
         self._sizes = sizes
         self.name = "default" if sizes == SIZES[0] else f"default:sizes={sizes}"
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: it starts jobs on idle GPUs alone."""
+        return queued and idle
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         waits = 0

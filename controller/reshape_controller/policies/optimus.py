@@ -19,6 +19,10 @@ class Optimus:
 
     name = "optimus"
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: it gives idle GPUs alone."""
+        return idle
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         if not snapshot.idle:

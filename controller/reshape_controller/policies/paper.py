@@ -71,6 +71,10 @@ class Paper:
 
     name = "paper"
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: a start, or growth onto idle GPUs."""
+        return queued or idle
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         predictor = Predictor(snapshot)

@@ -23,6 +23,10 @@ class Srtf:
     name = "srtf"
     may_preempt = True
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: it starts jobs alone."""
+        return queued
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         predictor = Predictor(snapshot)

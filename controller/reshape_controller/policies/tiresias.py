@@ -36,6 +36,10 @@ class Tiresias:
         usual = self._service_s == SERVICE_S
         self.name = "tiresias" if usual else f"tiresias:service_s={self._service_s:.12g}"
 
+    def may_act(self, *, queued: bool, idle: bool) -> bool:
+        """Return whether a plan may change anything: it starts jobs alone."""
+        return queued
+
     def decide(self, snapshot: Snapshot) -> Plan:
         """Return the next single decision."""
         queue = legal_moves.startable(snapshot)

@@ -16,10 +16,12 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.plan import Option, Plan, Policy
+from reshape_controller.core.state import State
 from reshape_controller.scheduling import legal_moves, preemption_reason
 from reshape_controller.scheduling.assumed_inputs import with_assumed_inputs
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_controller.scheduling.due_sizes import DueSizes
+from reshape_controller.scheduling.empty_plan import NOTHING_TO_DO
 from reshape_sidecar import codec
 
 ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 1.0, 60.0
@@ -79,6 +81,9 @@ class Planner:
     def plan(self, engine: Engine) -> Plan:
         """Return the plan for the engine's state: the policy's, or one to a settled size. Raises
         every error of the policy, and PlanRejected if the plan must not preempt as it does."""
+        if not self._may_act(engine.state):
+            self._proposed = NOTHING_TO_DO
+            return NOTHING_TO_DO
         snapshot = engine.snapshot(self._index)
         changed = engine.state.snapshot_builder.drain_changed_views()
         self._due_sizes.follow(changed)
@@ -96,6 +101,13 @@ class Planner:
         plan = legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
         plan = legal_moves.with_fixed_jobs(plan, snapshot.running)
         return with_assumed_inputs(plan, snapshot)
+
+    def _may_act(self, state: State) -> bool:
+        """Whether there may be something to decide, by the word of a policy that says so."""
+        may_act = getattr(self.policy, "may_act", None)
+        if may_act is None or state.any_pinned:
+            return True
+        return bool(may_act(queued=state.any_queued, idle=state.any_idle))
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
         """Apply the policy's next plan, or an empty plan if the policy fails or the engine rejects
