@@ -18,6 +18,7 @@ from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes, 
 _EPSILON = 1e-6
 """Part of a step that rounding may lose."""
 _NO_TIMES = PhaseTimes()
+_NO_REPORT = Observed("", 0, 0, 0, Phase.INITIALIZING)
 _RUNNING, _FINISHED = Phase.RUNNING, Phase.FINISHED
 """For ``report``: Python 3.11 takes long to find a member of an enum."""
 
@@ -104,7 +105,7 @@ class Container:
         self.sequence += 1
         truth, life = self.life.truth, self.life
         trains = self.phase is _RUNNING
-        report = self.last_report or Observed(self.job, self.attempt, 0, 0, self.phase)
+        report = self.last_report or replace(_NO_REPORT, job=self.job, attempt=self.attempt)
         progress = replace(
             report.progress,
             step=step,
