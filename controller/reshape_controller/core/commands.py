@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.core.fast_replace import fast_init
 from reshape_controller.core.model import GpuId, HostId, JobId, Share
 from reshape_sidecar.wire import Desired
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Start the attempt's container on the host, without GPUs (early initialisation)."""
@@ -25,6 +27,7 @@ class Launch:
     ``host``."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class SetDesired:
     """Send the attempt's SideCar its desired state."""
@@ -32,6 +35,7 @@ class SetDesired:
     desired: Desired
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class CheckRelease:
     """Check that no process of the attempt up to the generation is left on the GPUs, which are on

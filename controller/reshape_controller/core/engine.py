@@ -27,7 +27,7 @@ from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.commands import CheckRelease, Command, Remove, SetDesired
 from reshape_controller.core.coordinator import gpu_ledger, handover
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.fast_replace import fast_init, replace
 from reshape_controller.core.limits import PLAN_AGAIN_MIN_S
 from reshape_controller.core.model import (
     Gpu,
@@ -44,6 +44,7 @@ from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Step:
     """The effects of one event or plan."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.core.fast_replace import fast_init
 from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import FieldError, GpuId, HostId, JobId, JobSpec, Mechanism
@@ -163,6 +164,7 @@ class CurveFitted:
     curve: Curve
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class SideCarReported:
     observed: Observed
@@ -204,6 +206,7 @@ class LaunchFailed:
     retryable: bool = True
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
     """The launcher observed that the container is gone, with every process in it."""
@@ -232,6 +235,7 @@ class ContainerAdmitted:
     attempt: int
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class ReleaseVerified:
     """No process of the attempt up to the generation is left on these GPUs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from reshape_controller.core.fast_replace import fast_init
 from reshape_sidecar.wire import Progress, StartKind
 
 STEP_MAX = 1e12
@@ -26,6 +27,7 @@ class AccuracySeen:
     accuracy: float
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Measured seconds per step at one size, on so many hosts, blended from ``count``
@@ -106,6 +108,7 @@ INIT_FIELDS = {
 """Name of the figure of ``Learned`` that each kind of start teaches."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Trend:
     """A job's progress and speed at its last report with news. Predictions use it, and later

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from reshape_controller.core.fast_replace import fast_init
 from reshape_controller.core.knowledge import Curve, Measured
 from reshape_controller.core.model import (
     HostId,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from reshape_controller.core.job_estimate import Estimates
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job as a policy sees it. ``size`` is the later size where a change is under way (R1)."""
@@ -118,6 +120,7 @@ class JobView:
         return self.submitted_at_s if self.preempted_at_s is None else self.preempted_at_s
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class HostView:
     """A usable host: present, open and not drained. ``idle``: GPUs that a plan may give away."""
@@ -186,6 +189,7 @@ class Snapshot:
         return largest_of(self.hosts)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Target:
     """A job shall have ``size`` GPUs on ``host``: a queued job starts, a running job shrinks or
@@ -204,6 +208,7 @@ class Target:
         return tuple([share.host for share in self.shares]) or (self.host,)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option that the policy evaluated. No targets: change nothing."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from reshape_controller.core.changes import ChangeSet
+from reshape_controller.core.fast_replace import fast_init
 from reshape_controller.core.model import (
     Change,
     ChangeKind,
@@ -82,6 +83,7 @@ class Moment:
     """GPUs that are not idle."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class EndedJob:
     """The part of an ended job that the metrics need; it is smaller than the job."""

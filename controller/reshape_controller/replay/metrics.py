@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from reshape_controller.core.fast_replace import fast_init
 from reshape_controller.core.model import JobId
 from reshape_controller.replay.account import Account, EndedJob, Use
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """The result of a job. Times are seconds of the replay."""

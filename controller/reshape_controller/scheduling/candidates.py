@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reshape_controller.core.fast_replace import fast_init
 from reshape_controller.core.model import HostId, JobId, Share
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.scheduling import legal_moves
@@ -66,6 +67,7 @@ class RankedOption(NamedTuple):
         return self.host == job.host and self.shares == job.shares
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An option that is not evaluated yet, with its effect on jobs and GPUs."""

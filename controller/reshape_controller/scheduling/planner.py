@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.fast_replace import fast_init, replace
 from reshape_controller.core.plan import Option, Plan, Policy
 from reshape_controller.core.state import State
 from reshape_controller.scheduling import legal_moves, preemption_reason
@@ -56,6 +56,7 @@ class PolicyFailure:
         return min(doubled, ASK_AGAIN_MAX_S)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A plan that the engine has applied, with its effects."""
