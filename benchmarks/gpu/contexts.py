@@ -54,7 +54,8 @@ def _by_process(step: Step, pids: tuple[int, ...]) -> dict[str, Any]:
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(step.uuid)
         found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except Exception as error:
+    # An older driver lacks the function: pynvml then raises what is no NVMLError.
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
         return {"not said": str(error).partition(" and ")[0]}
     named = {process.pid: process.usedGpuMemory for process in found}
     return {

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pynvml
 import pytest
 
 from tests.support.gpu_bed import ROOT, RUN, load
 
 # isort: split
-from gpu import packages
+from gpu import contexts, packages
 from gpu.report import Check, Outcome, Report, Result, read_result, text, write_result
+from gpu.step import Step
 
 RESULT = Result("contexts", "6 two processes on one GPU", Outcome.PASSED, took_s=3.0)
 
@@ -88,3 +92,16 @@ def test_the_documents_have_a_row_for_each_step() -> None:
         assert task.title.startswith(f"{number} ")
         assert f"\n| {number} | " in page
         assert (RUN / f"{task.name}.py").is_file()
+
+
+@pytest.mark.parametrize("name", ["NVMLError_FunctionNotFound", "NVMLLibraryMismatchError"])
+def test_a_driver_without_a_list_of_processes_ends_no_step(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def lacks(_handle: object) -> None:
+        raise getattr(pynvml, name)("the driver is older")
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lacks)
+    step = SimpleNamespace(uuid="GPU-1")
+    assert list(contexts._by_process(cast(Step, step), (1, 2))) == ["not said"]
