@@ -23,7 +23,8 @@ from pathlib import Path
 from statistics import median
 
 from reshape_controller.replay import traces
-from reshape_controller.replay.convert import Choices, Columns, convert
+from reshape_controller.replay.conversion import Choices, Columns
+from reshape_controller.replay.convert import convert
 from reshape_profiles.loader import bundled
 
 HEAD = (

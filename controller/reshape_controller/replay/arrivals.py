@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reshape_controller.replay.convert import Conversion, TraceJob
+from reshape_controller.replay.conversion import Conversion, LeftOut, TraceJob
 from reshape_controller.replay.inputs import ReplayError
 
 
@@ -46,8 +46,13 @@ def window(
             f"no job is submitted in the window{_span(low_s, high_s)}; the trace has submissions "
             f"from {first_s:.10g} to {last_s:.10g} s"
         )
-    outside = len(found.jobs) + len(found.left_out) - len(jobs) - len(left_out)
+    outside = _rows(found.jobs) + _rows(found.left_out) - _rows(jobs) - _rows(left_out)
     return replace(found, jobs=jobs, left_out=left_out), outside
+
+
+def _rows(entries: Sequence[TraceJob | LeftOut]) -> int:
+    """Return the number of rows of the trace that jobs, or rows left out, are made of."""
+    return sum(entry.rows for entry in entries)
 
 
 def _span(low_s: float, high_s: float) -> str:

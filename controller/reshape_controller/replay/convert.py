@@ -11,19 +11,34 @@ drawn by its name, and it could as well have run on any power of two of GPUs up 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from reshape_controller.core.model import Spans
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records.limits import GLOBAL_BATCH_MAX, GPUS_MAX, PRIORITY_MAX, STEPS_MAX
+from reshape_controller.replay.conversion import (
+    Choices,
+    Columns,
+    Conversion,
+    LeftOut,
+    TraceJob,
+    by_reason,
+)
 from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
 from reshape_controller.replay.rare_collections import rare_collections
 from reshape_controller.replay.slurm_cells import gpu_type_of, is_resources
+from reshape_controller.replay.slurm_files import (
+    Accounting,
+    accounting_of,
+    columns_of,
+    order_of,
+    rows_of,
+)
+from reshape_controller.replay.slurm_jobs import Joined, Joiner
 from reshape_controller.replay.trace_cells import (
     BadCell,
     duration_of,
@@ -35,12 +50,11 @@ from reshape_controller.replay.trace_cells import (
     sizes_of,
     time_of,
 )
-from reshape_controller.replay.trace_gpus import Amount, Parts, Rule, amount_of
+from reshape_controller.replay.trace_gpus import Amount, Rule, amount_of
 from reshape_controller.replay.trace_rows import (
     BadRows,
     BadRowsError,
     Cells,
-    Layout,
     rows,
     rows_text,
 )
@@ -49,92 +63,9 @@ from reshape_profiles.loader import Bundle
 _BY_SUBMISSION = itemgetter(1, 0)
 _Step = tuple[str, str, int, int]
 """Job type, GPU type, GPUs and hosts, on which the duration of a step depends."""
+_Sizes = tuple[int, int, str, tuple[int, ...]]
+"""GPUs, workers, the cell of sizes, and the GPU counts that a job had, of which its sizes are."""
 BACKWARDS = "times run backwards"
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Names of a trace's columns; None: the trace does not have it."""
-
-    submit: str = "submit_time"
-    gpus: str = "gpu_num"
-    milli: str | None = None
-    """Thousandths of each GPU."""
-    percent: str | None = None
-    """Hundredths of a GPU for each of ``gpus``; 200 are two GPUs."""
-    hosts: str | None = None
-    """Number of hosts of the job."""
-    duration: str | None = None
-    start: str | None = None
-    end: str | None = None
-    iterations: str | None = None
-    batch: str | None = None
-    """Samples of an iteration, of all GPUs together."""
-    model: str | None = None
-    gpu_type: str | None = None
-    sizes: str | None = None
-    user: str | None = None
-    priority: str | None = None
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Choices for what the trace does not say, or says in a way that a job cannot."""
-
-    job_set: str = "one"
-    gpu_type: str = "V100"
-    largest: int = 8
-    sizes: tuple[int, ...] | None = None
-    """Numbers of GPUs that each job may use beside its own; None: powers of two."""
-    parts: Parts = Parts.LEAVE_OUT
-    cap: bool = False
-    """True: a job with more GPUs than ``largest`` gets that number for the same GPU time."""
-    span: Spans = Spans.NEVER
-    """Whether jobs may be on several hosts with ``largest`` GPUs each."""
-    skip_bad: bool = False
-    """True: rows that cannot be read are left out."""
-    default_unknown: bool = False
-    """True: unknown models get a type of the job set, unknown GPU types ``gpu_type``."""
-    default_duration_s: float | None = None
-    unit_s: float = 1.0
-    """Seconds of the unit of times and durations that are numbers."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Job types by the trace's names of models, and GPU types by its names of GPUs."""
-    layout: Layout = Layout()
-
-
-class TraceJob(NamedTuple):
-    """A converted job. ``gpu_s`` is its GPU time on the number of GPUs that it had."""
-
-    name: str
-    submit_s: float
-    job_type: str
-    optional_gpus: tuple[int, ...]
-    steps: int
-    priority: int
-    user: str
-    workers: int
-    span: Spans
-    gpu_s: float
-
-
-class LeftOut(NamedTuple):
-    """A row that becomes no job. ``submit_s`` is None without a submission."""
-
-    submit_s: float | None
-    reason: str
-    gpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """The jobs by submission, the assumptions in words, the rows left out, and the bad rows."""
-
-    jobs: tuple[TraceJob, ...]
-    assumptions: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
-    bad: BadRows
 
 
 def convert(
@@ -157,37 +88,74 @@ def convert(
 def _converted(
     paths: Sequence[Path], columns: Columns, bundle: Bundle, choices: Choices
 ) -> Conversion:
-    converter = _Converter(columns, bundle, choices)
-    order = [getattr(columns, each.name) for each in fields(Columns)]
-    bad, before = BadRows(), 0
-    for path in paths:
-        name = path.name
-        line = 0
-        converter.files.append((name, before))
-        for line, cells in rows(path, order, choices.layout, bad):
-            try:
-                converter.read(before + line, cells)
-            except BadCell as error:
-                bad.add(name, line, str(error))
-        before += line
-    if bad.count and not choices.skip_bad:
+    accounts = [accounting_of(path, choices.layout) for path in paths]
+    slurm = [each for each in accounts if each is not None]
+    if slurm and len(slurm) < len(paths):
+        other = paths[accounts.index(None)].name
+        raise ReplayError(f"{other}: is no file of Slurm, and others are; convert it apart")
+    bad, assumed = BadRows(), list[str]()
+    if slurm:
+        columns = columns_of(slurm, columns, choices.span)
+        converter = _Converter(columns, bundle, choices)
+        assumed = _read_slurm(converter, paths, slurm, bad)
+    else:
+        converter = _Converter(columns, bundle, choices)
+        _read_rows(converter, paths, bad)
+    if bad.count and (not choices.skip_bad or not converter.jobs):
         raise BadRowsError(bad)
     if not converter.jobs:
         counts = by_reason(converter.left_out)
         why = "; ".join(f"{count} {reason}" for reason, count, _ in counts) or "no rows"
         raise ReplayError(f"{paths[0].name}: no row can be replayed ({why})")
     converter.jobs.sort(key=_BY_SUBMISSION)
-    assumptions = (*_assumptions(columns, choices), *converter.defaults())
+    assumptions = (*_assumptions(columns, choices), *assumed, *converter.defaults())
     return Conversion(tuple(converter.jobs), assumptions, tuple(converter.left_out), bad)
 
 
-def by_reason(left_out: Sequence[LeftOut]) -> list[tuple[str, int, float]]:
-    """Return the reasons for which rows are left out, with their rows and their GPU-seconds."""
-    counts: dict[str, tuple[int, float]] = {}
-    for row in left_out:
-        count, gpu_s = counts.get(row.reason, (0, 0.0))
-        counts[row.reason] = (count + 1, gpu_s + row.gpu_s)
-    return sorted((reason, count, gpu_s) for reason, (count, gpu_s) in counts.items())
+def _read_rows(converter: _Converter, paths: Sequence[Path], bad: BadRows) -> None:
+    """Read files in which each row is a job."""
+    order = [getattr(converter.columns, each.name) for each in fields(Columns)]
+    before = 0
+    for path in paths:
+        line = 0
+        converter.files.append((path.name, before))
+        for line, cells in rows(path, order, converter.choices.layout, bad):
+            try:
+                converter.read(before + line, cells)
+            except BadCell as error:
+                bad.add(path.name, line, str(error))
+        before += line
+
+
+def _read_slurm(
+    converter: _Converter, paths: Sequence[Path], accounts: Sequence[Accounting], bad: BadRows
+) -> list[str]:
+    """Read files of Slurm's accounting, whose jobs may have several rows, also in several files;
+    return what was assumed."""
+    order, at = order_of(accounts, converter.columns)
+    width, so_far = len(fields(Columns)), converter.columns.end is None
+    joiner = Joiner(at, converter.unit_s, converter.choices.zone, so_far=so_far)
+
+    def numbered() -> Iterator[tuple[int, Cells]]:
+        before = 0
+        for path, account in zip(paths, accounts, strict=True):
+            line = 0
+            converter.files.append((path.name, before))
+            for line, cells in rows_of(account, path, order, bad):
+                yield before + line, cells
+            before += line
+
+    for entry in joiner.entries(numbered()):
+        if entry.reason:
+            left_out = LeftOut(entry.submit_s, entry.reason, entry.gpu_s, entry.rows)
+            converter.left_out.append(left_out)
+            continue
+        try:
+            converter.read(entry.line, entry.cells[:width], entry.joined)
+        except BadCell as error:
+            for line in entry.joined.lines if entry.joined else (entry.line,):
+                bad.add(*converter.place(line), str(error))
+    return joiner.notes.texts()
 
 
 class _Converter:
@@ -215,39 +183,42 @@ class _Converter:
         self.kinds: dict[str, str] = {}
         self.gpu_types: dict[tuple[str, str], str] = {}
         self.step_s: dict[_Step, float] = {}
-        self.sizes: dict[tuple[int, int, str], tuple[int, ...]] = {}
+        self.sizes: dict[_Sizes, tuple[int, ...]] = {}
         self.amounts: dict[tuple[str, str, str], Amount] = {}
         self.rule = Rule(choices.largest, choices.parts, choices.cap, choices.span)
 
-    def read(self, line: int, cells: Cells) -> None:
-        """Read a row; ``line`` counts on over all files. Raises BadCell."""
+    def read(self, line: int, cells: Cells, joined: Joined | None = None) -> None:
+        """Read a row, or the rows of a job of Slurm; ``line`` counts on over all files. Raises
+        BadCell."""
         # fmt: off
         (submit, gpus, milli, percent, hosts, duration, start, end, iterations,
          batch, model, gpu_type, sizes, user, priority, name) = cells
         # fmt: on
-        part = milli or percent
+        part, row_count = milli or percent, 1 if joined is None else len(joined.lines)
         amount = self.amounts.get((gpus, part, hosts)) or self._amount(gpus, part, hosts)
         submit_s = self._time(submit, "submit")
         if "." in name and is_resources(gpus):
             self.left_out.append(LeftOut(submit_s, "of steps inside Slurm's jobs", 0.0))
             return
         if amount.gpus <= 0.0:
-            self.left_out.append(LeftOut(submit_s, "without a GPU", 0.0))
+            self.left_out.append(LeftOut(submit_s, "without a GPU", 0.0, row_count))
             return
         key = name or f"job-{line:06d}"
         kind = self._draw(key) if self.columns.model is None else self._kind(model, key)
         on = self._gpu_type(gpu_type, kind) if gpu_type else self.choices.gpu_type
-        if self.columns.iterations is None:
+        if joined is not None:
+            seconds = joined.seconds
+        elif self.columns.iterations is None:
             seconds = self._duration_s(duration, start, end, submit_s)
         else:
             length = self._iterations(iterations) * self._batches(kind, batch)
             seconds = length * self._seconds_per_step((kind, on, amount.number, amount.hosts))
         if seconds <= 0.0:
-            self.left_out.append(LeftOut(submit_s, "without a length", 0.0))
+            self.left_out.append(LeftOut(submit_s, "without a length", 0.0, row_count))
             return
         if amount.unfit or submit_s is None:
             unfit = amount.unfit or "without a submission"
-            self.left_out.append(LeftOut(submit_s, unfit, amount.gpus * seconds))
+            self.left_out.append(LeftOut(submit_s, unfit, amount.gpus * seconds, row_count))
             return
         for note in amount.notes:
             self._count(note)
@@ -260,11 +231,13 @@ class _Converter:
             what = f"{self.columns.name} is {key!r}, as in {self._place(self.lines[key])}"
             raise BadCell(f"{what}; name a column without repeats, or none")
         workers, span = amount.workers, amount.span
-        own = self.sizes.get((whole, workers, sizes)) or self._sizes(whole, workers, sizes)
+        had = () if joined is None else joined.gpu_counts
+        key_of_sizes = whole, workers, sizes, had
+        own = self.sizes.get(key_of_sizes) or self._sizes(*key_of_sizes)
         rank = self._priority(priority) if priority else 0
         gpu_s = steps * whole * step_s
         self.jobs.append(
-            TraceJob(key, submit_s, kind, own, steps, rank, user, workers, span, gpu_s)
+            TraceJob(key, submit_s, kind, own, steps, rank, user, workers, span, gpu_s, row_count)
         )
 
     def defaults(self) -> list[str]:
@@ -274,9 +247,14 @@ class _Converter:
             for text, count in self.default_counts.items()
         ]
 
-    def _place(self, line: int) -> str:
+    def place(self, line: int) -> tuple[str, int]:
+        """Return the file of a line that counts on over all files, and the line in it."""
         before, name = max((before, name) for name, before in self.files if before < line)
-        return f"line {line - before} of {name}" if len(self.files) > 1 else f"line {line}"
+        return name, line - before
+
+    def _place(self, line: int) -> str:
+        name, own = self.place(line)
+        return f"line {own} of {name}" if len(self.files) > 1 else f"line {line}"
 
     def _amount(self, gpus: str, part: str, hosts: str) -> Amount:
         """Return what the cells of GPUs amount to. Raises BadCell."""
@@ -329,7 +307,7 @@ class _Converter:
                 if -SECONDS_MAX <= seconds <= SECONDS_MAX:
                     return seconds
         try:
-            seconds, is_date = time_of(text, self.unit_s)
+            seconds, is_date = time_of(text, self.unit_s, self.choices.zone)
         except ValueError as error:
             if is_no_time(text):
                 return None
@@ -433,18 +411,20 @@ class _Converter:
         self._count(f"GPU types without speeds: {default}")
         return default
 
-    def _sizes(self, number: int, workers: int, text: str) -> tuple[int, ...]:
+    def _sizes(self, number: int, workers: int, text: str, had: tuple[int, ...]) -> tuple[int, ...]:
         """Return the numbers of GPUs on which a job can run, its own among them. Its workers share
         each of them equally."""
         largest = max(self.choices.largest, number)
-        if self.columns.sizes is not None:
+        if had:
+            found = set(had)
+        elif self.columns.sizes is not None:
             found = sizes_of(text, self.columns.sizes) if not is_missing(text) else set()
         elif self.choices.sizes is not None:
             found = set(self.choices.sizes)
         else:
             found = {2**n for n in range(int(math.log2(largest)) + 1)}
         fit = {size for size in found if size <= largest and size % workers == 0}
-        own = self.sizes[number, workers, text] = tuple(sorted(fit | {number}))
+        own = self.sizes[number, workers, text, had] = tuple(sorted(fit | {number}))
         return own
 
     def _priority(self, text: str) -> int:
@@ -480,5 +460,5 @@ def _assumptions(columns: Columns, choices: Choices) -> list[str]:
         f"job types: {drawn if columns.model is None else f'by {columns.model}'}",
         length,
         f"optional numbers of GPUs: {sizes}",
-        "times: from the first submission on",
+        f"times: from the first submission on; dates without a zone: {choices.zone}",
     ]

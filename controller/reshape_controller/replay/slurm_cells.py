@@ -6,7 +6,7 @@ Does: read Slurm's spellings. It does not know a file's columns, nor what a repl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _DURATION = re.compile(
     r"(?:(?:([0-9]{1,5})-)?([0-9]{1,6}):)?([0-5]?[0-9]):([0-5]?[0-9](?:\.[0-9]{1,6})?)"
@@ -46,6 +46,20 @@ def gpus_of(text: str) -> float:
     typed = sum(count for kind, count in counts if kind)
     every = sum(count for kind, count in counts if not kind)
     return max(every - typed, 0) + sum(count * _share_of(kind) for kind, count in counts if kind)
+
+
+def sum_of(texts: Sequence[str]) -> str:
+    """Return the GPUs and hosts of lists of resources as one list, each GPU once. Raises
+    ValueError if a number cannot be read."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        gpus = [(kind, _count_of(count, "GPUs")) for kind, count in _gpus_in(text)]
+        typed = sum(count for kind, count in gpus if kind)
+        every = max(typed, sum(count for kind, count in gpus if not kind))
+        own = {f"gres/gpu:{kind}": count for kind, count in gpus if kind}
+        for name, count in {"gres/gpu": every, "node": hosts_of(text), **own}.items():
+            counts[name] = counts.get(name, 0) + count
+    return ",".join(f"{name}={count}" for name, count in counts.items() if count)
 
 
 def hosts_of(text: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from reshape_controller.records.limits import GPUS_MAX, SIZES_MAX
 from reshape_controller.replay import slurm_cells
@@ -112,10 +112,10 @@ def duration_of(text: str, column: str, unit_s: float) -> float:
         raise
 
 
-def time_of(text: str, unit_s: float = 1.0) -> tuple[float, bool]:
-    """Return a time in seconds, and True if it is a date (UTC unless it names a zone).
+def time_of(text: str, unit_s: float = 1.0, zone: tzinfo = UTC) -> tuple[float, bool]:
+    """Return a time in seconds, and True if it is a date.
 
-    ``unit_s``: of a number. Raises ValueError with the reason.
+    ``unit_s``: of a number; ``zone``: of a date that names none. Raises ValueError with the reason.
     """
     try:
         seconds = float(text) * unit_s
@@ -131,7 +131,7 @@ def time_of(text: str, unit_s: float = 1.0) -> tuple[float, bool]:
     except ValueError:
         what = f"is {text!r}; write seconds, or a date as 2017-10-03 12:00:00"
         raise ValueError(what) from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp(), True
+    return (at if at.tzinfo is not None else at.replace(tzinfo=zone)).timestamp(), True
 
 
 def sizes_of(text: str, column: str) -> set[int]:

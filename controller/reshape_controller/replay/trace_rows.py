@@ -14,6 +14,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
@@ -59,10 +60,11 @@ Cells = tuple[str, ...]
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Layout of files. ``head``: names of the columns of files without a head; ``separator``:
-    None takes a tab for ``.tsv`` and a comma otherwise."""
+    None takes a tab for ``.tsv`` and a comma otherwise; ``quotes``: whether a quote is one."""
 
     head: tuple[str, ...] | None = None
     separator: str | None = None
+    quotes: bool = True
 
 
 @dataclass(slots=True)
@@ -120,13 +122,21 @@ def rows(
     is_json = stem.suffix in JSON_SUFFIXES
     if is_json and (layout.head is not None or layout.separator is not None):
         raise ReplayError(f"{path.name}: JSON has neither a head nor a separator")
+    with opened(path) as file:
+        if is_json:
+            yield from _json_rows(file, path.name, columns, bad)
+        else:
+            separator = layout.separator or SEPARATORS.get(stem.suffix, ",")
+            yield from _table_rows(file, path.name, columns, separator, layout, bad)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[TextIO]:
+    """Open the text of a file, unpacked if it is gzip data. Raises ReplayError and OSError, also
+    while it is read."""
     try:
         with foreign.reader(path) as data, _text(data, path.name) as file:
-            if is_json:
-                yield from _json_rows(file, path.name, columns, bad)
-            else:
-                separator = layout.separator or SEPARATORS.get(stem.suffix, ",")
-                yield from _table_rows(file, path.name, columns, separator, layout.head, bad)
+            yield file
     except UnicodeDecodeError:
         raise ReplayError(f"{path.name}: is not UTF-8 text; save it as UTF-8") from None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -153,29 +163,45 @@ def _table_rows(
     name: str,
     columns: Sequence[str | None],
     separator: str,
-    head: tuple[str, ...] | None,
+    layout: Layout,
     bad: BadRows,
 ) -> Iterator[tuple[int, Cells]]:
-    blanks = separator != " "
-    reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=blanks)
+    reader = csv.reader(
+        file,
+        delimiter=separator,
+        quoting=csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE,
+        strict=True,
+        skipinitialspace=separator != " ",
+    )
+    head = layout.head
     try:
         first = next(filter(None, reader), []) if head is None else head
-        known = [each.strip() for each in first]
-        if not known:
-            raise ReplayError(f"{name}: is empty")
-        _check_head(known, columns, separator, f"{name}: {'--head' if head else 'line 1'}")
-        width = len(known)
-        pick = itemgetter(*(width if each is None else known.index(each) for each in columns))
-        for row in reader:
-            if len(row) == width:
-                row.append("")
-                yield reader.line_num, pick(row)
-            elif row:
-                what = "line 1" if head is None else "--head"
-                reason = f"has {len(row)} cells, and must have as many as {what} ({width})"
-                bad.add(name, reader.line_num, reason)
     except csv.Error as error:
         raise ReplayError(f"{name}: line {reader.line_num}: is not valid CSV ({error})") from None
+    known = [each.strip() for each in first]
+    if not known:
+        raise ReplayError(f"{name}: is empty")
+    _check_head(known, columns, separator, f"{name}: {'--head' if head else 'line 1'}")
+    width = len(known)
+    pick = itemgetter(*(width if each is None else known.index(each) for each in columns))
+    line, has_more = reader.line_num, True
+    while has_more:
+        try:
+            for row in reader:
+                line = reader.line_num
+                if len(row) == width:
+                    row.append("")
+                    yield line, pick(row)
+                elif row:
+                    what = "line 1" if head is None else "--head"
+                    reason = f"has {len(row)} cells, and must have as many as {what} ({width})"
+                    bad.add(name, line, reason)
+            has_more = False
+        except csv.Error as error:
+            # An open quote takes the lines after it: none of them vanishes.
+            for lost in range(line + 1, reader.line_num + 1):
+                bad.add(name, lost, f"is not valid CSV ({error})")
+            line = reader.line_num
 
 
 def _check_head(

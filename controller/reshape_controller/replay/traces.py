@@ -22,7 +22,7 @@ from typing import TextIO, TypeVar
 from reshape_controller.core.model import JobSpec, Length, LengthUnit, Placement, Spans
 from reshape_controller.records import limits
 from reshape_controller.records.errors import shown
-from reshape_controller.replay.convert import TraceJob
+from reshape_controller.replay.conversion import TraceJob
 from reshape_controller.replay.generate import COMMAND, SIZES
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, Workload
 
@@ -98,7 +98,7 @@ def write_converted(
     head: tuple[str, ...] = CONVERTED
     rows: Iterable[tuple[object, ...]] = (
         (name, (at_s - first_s) / density, kind, own if jsonl else texts[own], steps, rank, user)
-        for name, at_s, kind, own, steps, rank, user, _, _, _ in jobs
+        for name, at_s, kind, own, steps, rank, user, *_ in jobs
     )
     if any(job.workers > 1 for job in jobs):
         head = (*CONVERTED, "workers", "span")

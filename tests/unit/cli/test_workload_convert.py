@@ -122,3 +122,26 @@ def test_a_map_is_a_file_of_pairs_or_a_pair(folder: Path) -> None:
     found = reshape(*words, "--map", f"gpt=2={VGG}", "--format", "jsonl")
     assert found.exit_code == 0, found.output
     assert {json.loads(line)["job_type"] for line in found.stdout.splitlines()} == {VGG}
+
+
+def test_a_bad_row_stops_no_file_and_is_in_the_summary(folder: Path) -> None:
+    source = folder / "t.csv"
+    source.write_text(HEAD + "a,0,2,600\nb,60,x,900\nc,90,32,900\nd,9999,1,60\n")
+    words = ["workload", "convert", str(source), "--submit", "at", "--gpus", "gpus"]
+    words += ["--duration", "seconds", "--name", "id"]
+    found = reshape(*words, "--window", "0d..1h")
+    assert found.exit_code == 0, found.output
+    assert "read: 4 rows: 1 in 1 job, 1 left out, 1 not readable, 1 outside" in found.stderr
+    assert "cannot be read: t.csv: line 3: gpus is 'x'" in found.stderr
+    refused = reshape(*words, "--strict").exception
+    assert isinstance(refused, CliError)
+    assert "leave out --strict" in refused.text()
+
+
+def test_a_time_zone_that_does_not_exist_is_refused(folder: Path) -> None:
+    source = folder / "t.csv"
+    source.write_text("submit_time,gpu_num,duration\n0,1,60\n")
+    for name in ("Mars/Olympus", "../etc/passwd", ""):
+        found = reshape("workload", "convert", str(source), "--time-zone", name).exception
+        assert isinstance(found, CliError)
+        assert "is no time zone" in found.text()

@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -15,13 +16,8 @@ from hypothesis import strategies as st
 from reshape_controller.core.model import Spans
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.replay.arrivals import Bound, load, window
-from reshape_controller.replay.convert import (
-    Choices,
-    Columns,
-    Conversion,
-    by_reason,
-    convert,
-)
+from reshape_controller.replay.conversion import Choices, Columns, Conversion, by_reason
+from reshape_controller.replay.convert import convert
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import (
@@ -596,3 +592,22 @@ def test_converted_jobs_have_the_gpu_time_of_the_trace_within_half_a_step(
         assert own in job.optional_gpus
         assert all(size % job.workers == 0 for size in job.optional_gpus)
         assert own // job.workers <= 8
+
+
+def test_a_broken_quote_stops_no_file_and_hides_no_line(folder: Path) -> None:
+    good = "".join(f"{name},1,1,60\n" for name in ("c", "d", "e"))
+    found = converted(folder, f'a,1,1,60\n"b"x,1,1,60\n{good}', Choices(skip_bad=True))
+    assert [job.name for job in found.jobs] == ["a", "c", "d", "e"]
+    assert found.bad.count == 1
+    found = converted(folder, f'a,1,1,60\n"b,1,1,60\n{good}', Choices(skip_bad=True))
+    assert [job.name for job in found.jobs] == ["a"]
+    assert found.bad.count == 4
+
+
+def test_dates_without_a_zone_are_of_the_zone_that_is_named(folder: Path) -> None:
+    rows = "a,2026-03-29 01:30:00,1,60\nb,2026-03-29 03:30:00,1,60\nc,2026-03-29T02:00:00Z,1,60\n"
+    found = converted(folder, rows, Choices(zone=ZoneInfo("Europe/Berlin")))
+    first, second, third = found.jobs
+    assert second.submit_s - first.submit_s == 3600.0  # the clocks went forward between them
+    assert third.submit_s - second.submit_s == 1800.0
+    assert any("dates without a zone: Europe/Berlin" in text for text in found.assumptions)

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from reshape_controller.core.model import Spans
 from reshape_controller.replay import slurm_cells
-from reshape_controller.replay.convert import (
-    Choices,
-    Columns,
-    Conversion,
-    by_reason,
-    convert,
-)
+from reshape_controller.replay.conversion import Choices, Columns, Conversion, by_reason
+from reshape_controller.replay.convert import convert
 from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import BadRowsError, Layout
 from reshape_profiles.loader import bundled
@@ -199,6 +194,16 @@ def test_the_documented_command_converts_a_file_of_sacct(tmp_path: Path) -> None
     assert names == ["4101", "4102", "4103_1", "4103_2", "4106", "4107", "4108", "4109"]
 
 
-def test_a_separator_that_is_not_named_is_named_by_the_error() -> None:
-    found = reshape("workload", "convert", str(SACCT), *NAMED[2:], *TIMES)
+def test_a_separator_that_is_not_named_is_named_by_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("id|submit_time|gpu_num|duration\n1|0|1|60\n")
+    found = reshape("workload", "convert", str(path))
     assert "add --separator '|'" in str(found.exception)
+
+
+def test_a_file_of_sacct_needs_no_options(tmp_path: Path) -> None:
+    named, plain = tmp_path / "named.csv", tmp_path / "plain.csv"
+    reshape("workload", "convert", str(SACCT), *NAMED, *TIMES, "--out", str(named))
+    found = reshape("workload", "convert", str(SACCT), "--out", str(plain))
+    assert found.exit_code == 0, found.output
+    assert plain.read_text() == named.read_text()

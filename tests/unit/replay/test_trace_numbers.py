@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.replay.convert import Choices, Columns, Conversion, by_reason, convert
+from reshape_controller.replay.conversion import Choices, Columns, Conversion, by_reason
+from reshape_controller.replay.convert import convert
 from reshape_controller.replay.trace_rows import BadRowsError
 from reshape_profiles.loader import bundled
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
@@ -14,7 +16,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.replays import inputs
 from reshape_controller.core.model import Spans
 from reshape_controller.records.limits import GPUS_MAX
-from reshape_controller.replay import convert
+from reshape_controller.replay import conversion
 from reshape_controller.replay.inputs import SECONDS_MAX
 from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import Layout
@@ -74,16 +76,16 @@ class ColumnOptions:
     name: Annotated[str | None, column("Unique job name; default: numbered names.")] = None
 
     @property
-    def columns(self) -> convert.Columns:
+    def columns(self) -> conversion.Columns:
         """Return the columns."""
         lengths = (self.duration, self.end, self.iterations)
-        return convert.Columns(
+        return conversion.Columns(
             submit=self.submit,
             gpus=self.gpus,
             milli=self.milli,
             percent=self.percent,
             hosts=self.hosts,
-            duration="duration" if lengths == (None, None, None) else self.duration,
+            duration=conversion.DURATION if lengths == (None, None, None) else self.duration,
             start=self.start,
             end=self.end,
             iterations=self.iterations,
@@ -172,12 +174,19 @@ class ChoiceOptions:
         TimeUnit, typer.Option(help="Unit of times and durations that are numbers.")
     ] = TimeUnit.S
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read.")
-    ] = False
+        bool,
+        typer.Option(
+            "--skip-bad/--strict",
+            help="Leave out and name rows that cannot be read, or refuse the trace for them.",
+        ),
+    ] = True
     head: Annotated[
         str | None,
         typer.Option(metavar="NAME,NAME", help="Names of the columns, of a file without a head."),
     ] = None
+    time_zone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Of dates without a zone, as in Europe/Berlin.")
+    ] = "UTC"
     separator: Annotated[
         str | None,
         typer.Option(
@@ -185,7 +194,7 @@ class ChoiceOptions:
         ),
     ] = None
 
-    def choices(self) -> convert.Choices:
+    def choices(self) -> conversion.Choices:
         """Return the choices. Raises CliError."""
         if self.rigid and self.sizes is not None:
             what = "--rigid leaves a job its own number of GPUs, and --sizes gives it more"
@@ -202,7 +211,7 @@ class ChoiceOptions:
         if head is not None and not all(each.strip() for each in head):
             what = f"{self.head!r} has a column without a name"
             raise failed(Exit.USAGE, what, "--head", "for example submit_time,gpu_num,duration")
-        return convert.Choices(
+        return conversion.Choices(
             self.job_set,
             self.gpu_type,
             self.largest,
@@ -216,6 +225,7 @@ class ChoiceOptions:
             UNITS_S[self.time_unit],
             names_of(self.names or []),
             Layout(head, separator),
+            zone_of(self.time_zone),
         )
 
 
@@ -253,6 +263,15 @@ class ArrivalOptions:
         str | None,
         typer.Option(metavar="4*8xV100", help="Cluster of which the load is printed or chosen."),
     ] = None
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone. Raises CliError."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # the last two: of a path
+        what = f"{name!r} is no time zone that this machine knows"
+        raise failed(Exit.USAGE, what, "--time-zone", "for example Europe/Berlin") from None
 
 
 def names_of(texts: list[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import tzinfo
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,9 @@ from reshape_controller.cli.replays.options import (
 )
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.replay import arrivals, convert, trace_cells, traces
+from reshape_controller.replay.conversion import Conversion, TraceJob, by_reason
 from reshape_controller.replay.inputs import ReplayError, cluster_of
+from reshape_controller.replay.slurm_jobs import jobs_text
 from reshape_controller.replay.trace_rows import (
     BAD_REASONS_SHOWN_MAX,
     BAD_ROWS_SHOWN_MAX,
@@ -63,12 +66,16 @@ def convert_traces(
     gpus = _gpus_of(arrive.cluster)
     try:
         found = convert.convert(files, columns.columns, inputs.profiles_of(profiles), chosen)
-        found, outside = arrivals.window(found, *_bounds(arrive.window, chosen.unit_s))
+        bounds = _bounds(arrive.window, chosen.unit_s, chosen.zone)
+        found, outside = arrivals.window(found, *bounds)
         density, load = _density(found, arrive, gpus)
     except BadRowsError as error:
         _tell_bad(error.bad)
         what = f"{rows_text(error.bad.count)} cannot be read"
-        raise failed(Exit.USAGE, what, named, "correct them, or add --skip-bad") from None
+        remedy = "correct them, or leave out --strict"
+        if chosen.skip_bad:
+            what, remedy = f"{what}, and no row becomes a job", "name other columns or units"
+        raise failed(Exit.USAGE, what, named, remedy) from None
     except OSError as error:
         raise inputs.unreadable(str(error.filename or named), error, "FILE") from None
     except ReplayError as error:
@@ -93,7 +100,9 @@ def _gpus_of(cluster: str | None) -> int | None:
         raise failed(Exit.USAGE, str(error), "--cluster") from None
 
 
-def _bounds(text: str | None, unit_s: float) -> tuple[arrivals.Bound | None, arrivals.Bound | None]:
+def _bounds(
+    text: str | None, unit_s: float, zone: tzinfo
+) -> tuple[arrivals.Bound | None, arrivals.Bound | None]:
     """Return the begin and the end of a window. ``unit_s``: of a number. Raises CliError."""
     if text is None:
         return None, None
@@ -101,26 +110,24 @@ def _bounds(text: str | None, unit_s: float) -> tuple[arrivals.Bound | None, arr
     if not dots:
         what = f"{text!r} is not a window"
         raise failed(Exit.USAGE, what, "--window", "for example 0d..7d, or 2017-10-03..2017-10-10")
-    return _bound(start, unit_s), _bound(end, unit_s)
+    return _bound(start, unit_s, zone), _bound(end, unit_s, zone)
 
 
-def _bound(text: str, unit_s: float) -> arrivals.Bound | None:
+def _bound(text: str, unit_s: float, zone: tzinfo) -> arrivals.Bound | None:
     if not text:
         return None
     span_s = seconds_of(text)
     if span_s is not None:
         return arrivals.Bound(span_s, from_first=True)
     try:
-        return arrivals.Bound(trace_cells.time_of(text, unit_s)[0], from_first=False)
+        return arrivals.Bound(trace_cells.time_of(text, unit_s, zone)[0], from_first=False)
     except ValueError as error:
         raise failed(
             Exit.USAGE, f"the bound {error}", "--window", "or a time such as 12h or 7d"
         ) from None
 
 
-def _density(
-    found: convert.Conversion, arrive: ArrivalOptions, gpus: int | None
-) -> tuple[float, str]:
+def _density(found: Conversion, arrive: ArrivalOptions, gpus: int | None) -> tuple[float, str]:
     """Return how many times as densely the jobs arrive, and their load in words.
 
     Raises CliError and ReplayError.
@@ -142,7 +149,7 @@ def _density(
     return density, f"{load} ({density:.3g} times as dense as the trace)"
 
 
-def _tell(found: convert.Conversion, outside: int, load: str) -> None:
+def _tell(found: Conversion, outside: int, load: str) -> None:
     """Write to stderr what was assumed and left out."""
     for line in found.assumptions:
         note(f"assumed: {line}")
@@ -151,8 +158,13 @@ def _tell(found: convert.Conversion, outside: int, load: str) -> None:
         note(f"left out: {rows_text(found.bad.count)} that cannot be read")
     if outside:
         note(f"outside the window: {rows_text(outside)}")
-    reasons = convert.by_reason(found.left_out)
-    rows = len(found.jobs) + len(found.left_out)
+    reasons = by_reason(found.left_out)
+    left_out = sum(entry[1] for entry in reasons)
+    rows = found.used_rows + left_out
+    others = ((left_out, "left out"), (found.bad.count, "not readable"), (outside, "outside"))
+    used = f"{found.used_rows} in {jobs_text(len(found.jobs))}"
+    more = "".join(f", {count} {what}" for count, what in others if count)
+    note(f"read: {rows_text(rows + found.bad.count + outside)}: {used}{more}")
     gpu_s = sum(job.gpu_s for job in found.jobs) + sum(entry[2] for entry in reasons)
     for reason, count, lost_s in reasons:
         shares = f"{count / rows:.2%} of rows, {lost_s / gpu_s:.2%} of GPU time"
@@ -170,7 +182,7 @@ def _tell_bad(bad: BadRows) -> None:
 
 
 def _write(
-    jobs: tuple[convert.TraceJob, ...], density: float, form: WorkloadFormat, out: Path | None
+    jobs: tuple[TraceJob, ...], density: float, form: WorkloadFormat, out: Path | None
 ) -> None:
     """Write jobs to a file or stdout. Raises CliError."""
     jsonl = form is WorkloadFormat.JSONL
