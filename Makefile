@@ -17,7 +17,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-workers bench-replay bench-kubernetes bench-handover gpu gpu-bundle clean
+.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-workers bench-replay bench-kubernetes bench-handover findings gpu gpu-bundle clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -111,6 +111,9 @@ bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; wri
 bench-handover: setup  ## A reshape by the way in which the new process starts; writes out/bench/handover.jsonl
 	$(BIN)/python benchmarks/handover.py --model lenet
 	$(BIN)/python benchmarks/handover.py --model resnet50
+
+findings:  ## Behaviours of other libraries, as scripts that fail if they change (NAME=, LATEST=1, AGAIN=1, PYTHON=)
+	@python3 findings/run.py $(NAME)
 
 gpu:  ## On a machine with an NVIDIA GPU: answer what only a GPU can answer, in 8 minutes; writes out/gpu (PYTHON=, the Python that has PyTorch; ARGS=)
 	@$(PYTHON) benchmarks/gpu $(ARGS)
