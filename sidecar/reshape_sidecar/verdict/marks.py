@@ -6,11 +6,13 @@ queue. The mark of a large value is that of a sample or a sum, so it holds littl
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import pickle
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from reshape_sidecar.verdict import forms
@@ -150,11 +152,18 @@ def reader_of(value: Any) -> Callable[[Any], Any] | None:
             return shown
     if kind.__module__ == "multiprocessing.sharedctypes":  # shared with the workers of a loader
         return lambda shared: bytes(shared.get_obj())
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is not None and isinstance(
+        value, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
+    ):
+        return bytes
     if numpy is not None:
         if isinstance(value, (numpy.ndarray, numpy.void)):
             return _items_of_array if value.dtype.hasobject else _as_it_is
         if isinstance(value, (numpy.random.BitGenerator, numpy.random.SeedSequence)):
             return lambda source: repr(source.state)
+    if kind.__module__.partition(".")[0] in PICKLED:
+        return _pickled
     return None
 
 
@@ -169,6 +178,27 @@ def _items(values: Iterable[Any]) -> list[Any]:
     ]
 
 
+class _Full(Exception):
+    """More is pickled than a look compares."""
+
+
+class _Head(bytearray):
+    """A file that takes the first bytes, and no more."""
+
+    def write(self, more: bytes) -> None:
+        self.extend(more)
+        if len(self) > WHOLE_BYTES:
+            raise _Full
+
+
+def _pickled(value: Any) -> list[Any]:
+    """Return the digest of how a value is pickled, and the arrays that it holds, uncopied."""
+    head, arrays = _Head(), list[pickle.PickleBuffer]()
+    with contextlib.suppress(_Full):
+        pickle.Pickler(head, 5, buffer_callback=arrays.append).dump(value)
+    return [_digest(head), *(sys.modules["numpy"].asarray(one.raw()) for one in arrays)]
+
+
 def _items_of_array(array: Any) -> list[Any]:
     return _items(array.flat[:: max(1, array.size // ITEMS_MAX)] if array.shape else [array.item()])
 
@@ -179,6 +209,13 @@ CONTENTS: dict[str, Callable[[Any], Any]] = {
     "fractions.Fraction": repr,
     "builtins.range": repr,
     "builtins.slice": repr,
+    "builtins.memoryview": lambda view: view.tobytes(),
+    **{
+        name: lambda mapping: _items(chain.from_iterable(mapping.items()))
+        for name in (
+            *("builtins.mappingproxy", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary"),
+        )
+    },
     "_io.BytesIO": lambda file: file.getvalue(),
     "_io.StringIO": lambda file: file.getvalue(),
     **{
@@ -187,6 +224,8 @@ CONTENTS: dict[str, Callable[[Any], Any]] = {
     },
 }
 """Readers of ``reader_of`` by type; those of arrays stand there."""
+PICKLED = frozenset({"numpy", "pandas"})
+"""Packages whose other objects are read as they are pickled."""
 
 
 class Local:

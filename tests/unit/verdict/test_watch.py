@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import itertools
 import multiprocessing
@@ -9,6 +10,7 @@ import queue
 import random
 import threading
 import time
+import weakref
 from array import array
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
@@ -238,6 +240,19 @@ LOST: dict[str, tuple[Callable[[], Any], Callable[[Script], Any]]] = {
     "records": (
         lambda: np.zeros(3, dtype=[("loss", "f4")]),
         lambda script: script.value["loss"].__setitem__(1, 0.5),
+    ),
+    "a view of bytes": (
+        lambda: memoryview(bytearray(3)),
+        lambda script: script.value.__setitem__(1, 5),
+    ),
+    "a number of C": (lambda: ctypes.c_long(0), lambda script: setattr(script.value, "value", 3)),
+    "a dictionary by weak keys": (
+        weakref.WeakKeyDictionary,
+        lambda script: script.value.__setitem__(Saving, 3),
+    ),
+    "a polynomial": (
+        lambda: np.poly1d([1.0, 2.0]),
+        lambda script: setattr(script, "value", np.poly1d([1.0, 3.0])),
     ),
     "an array of objects": (
         lambda: np.array([None, None], dtype=object),
