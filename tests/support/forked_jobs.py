@@ -96,7 +96,7 @@ class ForkedJob:
         self.variables: dict[str, str] = {}
 
     def runs(self, gpus: int, stop_at: str | None = None, *, hooked: bool = True) -> int:
-        """Run it on ``gpus`` until its end, or until the stop after it prints a text; the code.
+        """Run it on ``gpus`` until its end, or until the stop as rank 0 prints a text; the code.
 
         hooked: with Reshape; otherwise as ``torchrun`` runs it.
         """
@@ -114,7 +114,6 @@ class ForkedJob:
             "command": self.command,
             "ranks": gpus,
             "stop_at": stop_at,
-            "seen": len(self.text()),
             "env": {**told, **self.variables},
             "hooked": hooked,
         }

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -21,6 +20,33 @@ from typing import Any
 from reshape_sidecar.death_signal import die_with
 from reshape_sidecar.ranks import run as ranks_run
 from reshape_sidecar.ranks.page import Page
+
+SEEN_S = 5.0
+"""Longest wait until the parent has told a stop to the ranks: it does once all take part."""
+
+
+class Stopping:
+    """Standard output that asks the parent for a stop as it prints a text, and waits until the
+    stop is told, so that a busy machine does not train on meanwhile."""
+
+    def __init__(self, output: Any, text: str, page: Page) -> None:
+        self._output, self._text, self._page = output, text, page
+        self._line = ""
+        self._is_asked = False
+
+    def write(self, text: str) -> int:
+        written: int = self._output.write(text)
+        self._line = self._line.rpartition("\n")[2] + text
+        if not self._is_asked and self._text in self._line:
+            self._is_asked = True
+            os.kill(os.getppid(), signal.SIGTERM)
+            until_s = time.monotonic() + SEEN_S
+            while not self._page.target and time.monotonic() < until_s:
+                time.sleep(0.001)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._output, name)
 
 
 class Rank:
@@ -48,12 +74,14 @@ class Rank:
             os.kill(self.pid, number)
 
 
-def train(start: dict[str, Any], env: dict[str, str]) -> int:
+def train(start: dict[str, Any], env: dict[str, str], page: Page) -> int:
     """Run the script in this process, a fork."""
     suffix = "" if env["RANK"] == "0" else f".{env['RANK']}"
     log = os.open(start["log"] + suffix, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    if start["stop_at"] and env["RANK"] == "0":
+        sys.stdout = Stopping(sys.stdout, start["stop_at"], page)
     os.environ.clear()
     is_hooked = start["hooked"]
     os.environ.update({n: v for n, v in env.items() if is_hooked or not n.startswith("RESHAPE_")})
@@ -71,7 +99,7 @@ def train(start: dict[str, Any], env: dict[str, str]) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
-def fork(start: dict[str, Any], env: dict[str, str]) -> Rank:
+def fork(start: dict[str, Any], env: dict[str, str], page: Page) -> Rank:
     parent = os.getpid()
     sys.stdout.flush()
     pid = os.fork()
@@ -82,7 +110,7 @@ def fork(start: dict[str, Any], env: dict[str, str]) -> Rank:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if die_with(parent):
-            code = train(start, env)
+            code = train(start, env, page)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -91,36 +119,19 @@ def fork(start: dict[str, Any], env: dict[str, str]) -> Rank:
         os._exit(code)
 
 
-def stop_once(start: dict[str, Any], ended: threading.Event) -> None:
-    """Send this process init's SIGTERM when this start's part of the log shows the text."""
-    while not ended.is_set():
-        text = Path(start["log"]).read_text() if Path(start["log"]).exists() else ""
-        if start["stop_at"] in text[start["seen"] :]:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        time.sleep(0.002)
-
-
 def run(start: dict[str, Any]) -> int:
     """Run one start; return the exit code of its group."""
     count = start["ranks"]
     page = Page.create(count)
     os.environ.update(start["env"])
-    ranks = [fork(start, ranks_run.environment(n, count, page.path)) for n in range(count)]
+    ranks = [fork(start, ranks_run.environment(n, count, page.path), page) for n in range(count)]
     group = ranks_run.Group(page, ranks)
-    ended = threading.Event()
-    thread = threading.Thread(target=stop_once, args=(start, ended), daemon=True)
-    if start.get("stop_at"):
-        thread.start()
     try:
         return group.wait()
     finally:
-        ended.set()
         group.end()
         for name in start["env"]:
             del os.environ[name]
-        if thread.ident is not None:
-            thread.join()
 
 
 def main() -> None:
