@@ -7,7 +7,8 @@ to a stop after so many steps. A script appends a line a step, `STEP LOSS`, to `
 folder that `CASE_OUT` names, and writes `result.json` there at its end, on rank 0. A file that
 reads `CASE_OUT`, or never says `result(`, is a module of the others. The starts are forks of a
 process that has imported the libraries. Each script becomes a line of the file of results; a later
-call with the same file goes on after them. It ends with 1 if a script differs under `exact`.
+call with the same file goes on after them. It ends with 1 if a script differs under `exact`, or
+ends otherwise than a leg asks.
 
 Needs .venv-pytorch, or the Python that `--python` names, and no GPU.
 """
@@ -82,21 +83,23 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
 
 def run(forks: Forks, script: Path, folder: Path, legs: list[tuple[int, int | None]]) -> Any:
-    """Train in legs; return the exit code of the last one, and its verdict."""
+    """Train in legs; return how the first one ended that did not end as asked (None: all did), and
+    the last verdict."""
     bed = ScriptBed(forks, folder, str(script))
     bed.variables = {"CASE_OUT": str(folder), "STEP_S": "0", "RESHAPE_REPORT_LEVEL": "4"}
     bed.variables["RESHAPE_SOCKET"] = str(folder / "s")
     server = Server(str(folder / "s"), Reports)
     server.found = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    code: int | None = 0
+    other: str | None = None
     for gpus, stop_after in legs:
         bed.begins(gpus, stop_after)
         code = forks.code()
-        if code != EXIT_SAVED:
+        if code != (0 if stop_after is None else EXIT_SAVED):
+            other = f"{gpus}@{stop_after or 'end'} ended with code {code}"
             break
     server.shutdown()
-    return code, (server.found[-1] if server.found else ("none", ""))
+    return other, (server.found[-1] if server.found else ("none", ""))
 
 
 def rows(folder: Path) -> list[tuple[str, float]]:
@@ -133,11 +136,11 @@ def judged(forks: Forks, script: Path, text: str) -> Case:
         straight, reshaped = Path(name) / "a", Path(name) / "b"
         straight.mkdir()
         reshaped.mkdir()
-        code, _ = run(forks, script, straight, [(legs[0][0], None)])
+        failed, _ = run(forks, script, straight, [(legs[0][0], None)])
         ended, (verdict, reason) = run(forks, script, reshaped, legs)
-        if code or ended:
-            what = "straight" if code else "reshaped"
-            lines = (straight if code else reshaped).joinpath("log").read_text().splitlines()
+        if failed or ended:
+            lines = (straight if failed else reshaped).joinpath("log").read_text().splitlines()
+            what = f"straight, {failed}" if failed else f"reshaped, {ended}"
             return Case(script.name, text, ENDED, math.inf, what, lines[-1] if lines else "")
         off = worst(straight, reshaped)
         results = [
@@ -184,10 +187,12 @@ def main() -> int:
     forks.end()
     right = [case for case in cases if case.judgement in (EQUAL, FALSE_ALARM)]
     wrong = [case for case in cases if case.judgement == WRONG]
+    ended = [case for case in cases if case.judgement == ENDED]
     exact = sum(case.judgement == EQUAL for case in right)
-    print(f"{len(cases)} scripts on {given.legs}: {len(wrong)} differ under `exact`; of the"
-          f" {len(right)} that are equal {exact} are called `exact`")  # fmt: skip
-    return 1 if wrong else 0
+    print(f"{len(cases)} scripts on {given.legs}: {len(wrong)} differ under `exact`, {len(ended)}"
+          f" did not end as asked; of the {len(right)} that are equal {exact} are called"
+          " `exact`")  # fmt: skip
+    return 1 if wrong or ended else 0
 
 
 if __name__ == "__main__":
