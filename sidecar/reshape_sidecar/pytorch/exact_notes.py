@@ -7,7 +7,7 @@ compute may be one. Rounding is that of the type in which the model computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -43,6 +43,17 @@ def owns_loss(trainer: Any) -> bool:
     owners = (type(trainer).compute_loss.__module__, type(model).__module__)
     known = all(owner.partition(".")[0] in OWN_PACKAGES for owner in owners)
     return not known or trainer.compute_loss_func is not None
+
+
+def layer_reasons(models: Iterable[Any]) -> Iterator[str]:
+    """Yield why layers of ``models``, in the mode of a step, use the samples of one GPU alone."""
+    batch_norm = torch.nn.modules.batchnorm._BatchNorm
+    for module in (inner for model in models for inner in model.modules()):
+        name = type(module).__name__
+        if not isinstance(module, batch_norm) or name == "SyncBatchNorm":
+            continue
+        if module.training or module.running_mean is None:  # a frozen one computes with its own
+            yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
 
 
 class AutocastLook:

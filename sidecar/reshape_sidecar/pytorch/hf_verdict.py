@@ -65,9 +65,10 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
         verdict = verdict.worse(why, STEPS_ONLY if iterable else UNKNOWN)
     if trainer.args.train_sampling_strategy == "batch_rebalance":
         verdict = verdict.worse("batch_rebalance orders the samples by the GPU count", UNKNOWN)
+    trainer.model.train()  # as each step of Trainer does
     for reason in (
         *_data_reasons(trainer, loader, first, now),
-        *model_reasons(trainer.model),
+        *exact_notes.layer_reasons([trainer.model]),
     ):
         verdict = verdict.worse(reason)
     return verdict
@@ -87,14 +88,6 @@ def _data_reasons(trainer: Any, loader: Any, first: Batch, now: Batch) -> Iterat
     draws = hasattr(trainer.data_collator, "mlm_probability")
     if draws and now.per_device != first.per_device:
         yield "the data collator draws masks by micro-batch, which has another size now"
-
-
-def model_reasons(model: Any) -> Iterator[str]:
-    """Yield what layers do differently at another GPU count."""
-    for module in model.modules():
-        name = type(module).__name__
-        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and name != "SyncBatchNorm":
-            yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
 
 
 def enter(trainer: Any, reach: Reach) -> None:

@@ -365,7 +365,8 @@ class Loop(EpochLoop):
         self._verdict = exact.again(self._verdict)
         if self._looks == 0:
             self._autocast.end()
-        for reason in layer_reasons(self._parts.models):
+        models = self._parts.models
+        for reason in (*exact_notes.layer_reasons(models), *dropout_reasons(models)):
             self._verdict = self._verdict.worse(reason)
         after = generator_states()
         if any(after[name] != before[name] for name in before):
@@ -422,17 +423,11 @@ def gathered(value: Any) -> list[Any]:
     return values
 
 
-def layer_reasons(models: list[Any]) -> Iterator[str]:
-    """Yield why layers of ``models`` compute something else at another GPU count."""
-    kinds = torch.nn.modules
+def dropout_reasons(models: list[Any]) -> Iterator[str]:
+    """Yield which layers of ``models`` draw random numbers."""
     for module in (inner for model in models for inner in model.modules()):
-        name = type(module).__name__
-        if isinstance(module, kinds.dropout._DropoutNd) and module.p > 0:
-            yield f"{name} draws other numbers at another GPU count"
-        elif not module.training:
-            continue  # a frozen one computes with what it has
-        elif isinstance(module, kinds.batchnorm._BatchNorm) and name != "SyncBatchNorm":
-            yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0:
+            yield f"{type(module).__name__} draws other numbers at another GPU count"
 
 
 def saved_position(folder: Path | None) -> Position | None:

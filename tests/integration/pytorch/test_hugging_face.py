@@ -183,6 +183,7 @@ def test_corners(forks: Forks, tmp_path: Path) -> None:
     assert said["not divided by the count"] == "not used"
     assert said["sample"] == "the same in another order"
     assert "SyncBatchNorm sees that of all" in said["layers"]
+    assert (said["frozen layers"], said["frozen layers without averages"]) == ("[]", "1")
     assert (said["named"], said["own"]) == ("2", "2")
     wanted = ["unknown", "Own.training_step is not that of Trainer"]
     assert bed.position("trainer.json")["verdict"] == wanted

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainingArguments
 
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.pytorch import hf_samples, hf_state, hf_verdict
+from reshape_sidecar.pytorch import exact_notes, hf_samples, hf_state, hf_verdict
 from reshape_sidecar.pytorch.hf_batch import Batch, BatchError
 from reshape_sidecar.pytorch.hf_samples import EpochBatches, Sample
 
@@ -114,7 +114,10 @@ hf_samples.patch_fetch()
 if read([[0, 1], [2, 3]]) == read([[3, 2], [1, 0]]):
     print("sample: the same in another order")
 assert isinstance(Sample.of(1, 5, 3), int)
-print(f"layers: {[*hf_verdict.model_reasons(torch.nn.BatchNorm1d(2))]}")
+norm, blind = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, track_running_stats=False)
+print(f"layers: {[*exact_notes.layer_reasons([norm])]}")
+print(f"frozen layers: {[*exact_notes.layer_reasons([norm.eval()])]}")
+print(f"frozen layers without averages: {len([*exact_notes.layer_reasons([blind.eval()])])}")
 print(f"named: {train(Named)}")
 print(f"own: {train(Own)}")
 with Path("starts").open("a+") as starts:
