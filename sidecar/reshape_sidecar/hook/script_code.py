@@ -41,6 +41,8 @@ OF_PROCESS = frozenset(
 """Functions, beside ``os.open``, whose numbers mean something in one process alone."""
 CLOCK = frozenset({"time", "perf_counter", "monotonic", "process_time", "time_ns", "now", "utcnow"})
 """Functions whose results mean something at their moment alone."""
+CONSTANT = (types.ModuleType, bool, int, float, complex, str, bytes)
+"""Types of globals that a function may read and still return the same each time."""
 WRAPPED = functools._lru_cache_wrapper
 """The type of a function whose results are cached."""
 
@@ -165,6 +167,29 @@ def outer_names(function: types.FunctionType) -> Iterator[Place]:
         yield Place(f"a default of {function.__name__}", None, alone=value)
 
 
+def is_pure(function: Any, known: frozenset[str] = frozenset()) -> bool:
+    """Return whether a function reads its arguments and constants alone, as far as its code shows.
+
+    ``known``: names of the functions around it.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_freevars or "self" in code.co_varnames[: code.co_argcount]:
+        return False
+    for step in steps(code):
+        if step.opname != "LOAD_GLOBAL" or step.argval in known:
+            continue
+        value = function.__globals__.get(step.argval)
+        inner = getattr(value, "__wrapped__", value)
+        if of_script(inner) and isinstance(inner, types.FunctionType):
+            if not is_pure(inner, known | {step.argval}):
+                return False
+        elif of_script(inner) or not (
+            value is None or callable(value) or isinstance(value, CONSTANT)
+        ):
+            return False
+    return True
+
+
 def stored_names(function: types.FunctionType) -> set[str]:
     """Return the global, enclosed and attribute names that a function binds."""
     return {
@@ -173,6 +198,19 @@ def stored_names(function: types.FunctionType) -> set[str]:
         for instruction in steps(code)
         if instruction.opname in STORES
     }
+
+
+def counted_names(function: types.FunctionType) -> set[str]:
+    """Return the global, enclosed and attribute names that a function counts on, as ``+=`` does."""
+    found: set[str] = set()
+    for code in code_of(function):
+        before: list[dis.Instruction] = []
+        for step in steps(code):
+            counts = any(one.opname == "BINARY_OP" and one.argrepr[-1:] == "=" for one in before)
+            if counts and step.opname in STORES:
+                found.add(str(step.argval))
+            before = [*before[-1:], step]
+    return found
 
 
 def process_names(function: types.FunctionType) -> set[str]:

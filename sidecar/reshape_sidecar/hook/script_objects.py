@@ -19,6 +19,7 @@ import operator
 import random
 import sys
 import types
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -222,6 +223,10 @@ class ScriptObjects:
         return [one for one in backings if id(getattr(one, "handle", None)) not in self._own]
 
 
+COMPOSED = (enumerate, filter, map, zip, itertools.chain, itertools.islice)
+"""Iterators of Python that read others."""
+
+
 def position(iterator: Any, form: Callable[[Any], Any]) -> Any:
     """Return a value that differs after each item that an iterator of Python has given.
 
@@ -234,8 +239,20 @@ def position(iterator: Any, form: Callable[[Any], Any]) -> Any:
         reduced: Any = iterator.__reduce__()
         (inner,), (items, _) = reduced[1:]
         return operator.length_hint(inner, 0), len(items)
-    counts = isinstance(iterator, itertools.count)
-    return repr(iterator) if counts else operator.length_hint(iterator, 0)
+    if isinstance(iterator, itertools.count):
+        return repr(iterator)
+    if isinstance(iterator, COMPOSED):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return _parts(iterator.__reduce__()[1:], form)
+    return operator.length_hint(iterator, 0)
+
+
+def _parts(value: Any, form: Callable[[Any], Any]) -> Any:
+    """Return where the iterators in a tuple are, and its numbers."""
+    if isinstance(value, tuple):
+        return [_parts(one, form) for one in value if not callable(one)]
+    return position(value, form) if hasattr(type(value), "__next__") else repr(value)
 
 
 def _is_constant(value: Any) -> bool:

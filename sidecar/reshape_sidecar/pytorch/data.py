@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data._utils import worker
 from torch.utils.data.distributed import DistributedSampler
 
+from reshape_sidecar.hook import script_code
 from reshape_sidecar.pytorch import accelerated
 from reshape_sidecar.pytorch.accelerated import PreparedLoader
 from reshape_sidecar.verdict.reach import Reach
@@ -30,6 +31,8 @@ from reshape_sidecar.verdict.watch import Watch
 States = dict[str, Any]
 OF_BATCHES = ("batch_size", "sampler", "batch_sampler")
 """Attributes of batch samplers that Reshape sets itself, or that are samplers."""
+READS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__", "__call__"})
+"""Methods that make samples and batches."""
 WORKER_FIELDS = ("id", "num_workers", "seed")
 
 
@@ -77,6 +80,28 @@ def length(dataset: Any) -> int | None:
         return len(dataset)
     except TypeError:
         return None
+
+
+IN_WORKERS = (
+    "{} changes in the workers of a loader, where nothing is saved: set num_workers=0, or make"
+    " samples by their index alone"
+)
+
+
+def changed_in_workers(loader: Any) -> str | None:
+    """Return why workers of ``loader`` keep state of the script; None if none is seen."""
+    if not getattr(loader, "num_workers", 0):
+        return None
+    parts = (type(loader.dataset), type(loader.collate_fn))
+    functions = [
+        function
+        for kind in parts
+        for function in script_code.methods(kind)
+        if function.__name__ in READS
+    ]
+    functions += script_code.functions_in(loader.collate_fn)
+    counted = sorted({name for one in functions for name in script_code.counted_names(one)})
+    return IN_WORKERS.format(counted[0]) if counted else None
 
 
 def forks(loader: Any) -> bool:

@@ -155,6 +155,10 @@ class Call:
             self._resumed.restore_trained(self.trainer)
             self._weights = TrainedWeights(self.trainer.model)
 
+    def callbacks_begin(self) -> None:
+        """Note what is there before the callbacks of the training's begin."""
+        self._script.arrive()
+
     def callbacks_began(self) -> None:
         """Restore the script's state: its callbacks have made what they need to begin."""
         self._script.begin()
@@ -309,7 +313,7 @@ class Call:
         stops = session.should_stop()
         if not stops and not session.saves_now() and not is_last:
             return True
-        self._look(deep=True)
+        self._look(deep=True, new_epoch=is_last)
         random_of_epoch = self._random_of_epoch if self._step else None
         own = hf_state.rank_state(self.trainer, random_of_epoch, self._script.capture_own())
         ranks = hf_state.gather(own)

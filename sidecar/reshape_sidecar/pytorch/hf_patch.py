@@ -203,8 +203,11 @@ def _patch_steps(trainer: Any, calls: Calls) -> None:
 
 def _patch_callbacks(handler: Any, calls: Calls) -> None:
     def on_train_begin(original: Any, own: Any, *args: Any, **kwargs: Any) -> Any:
+        call = calls.of_callbacks(own)
+        if call is not None:
+            call.callbacks_begin()
         control = original(own, *args, **kwargs)
-        if (call := calls.of_callbacks(own)) is not None:
+        if call is not None:
             call.callbacks_began()
         return control
 

@@ -14,12 +14,15 @@ from torch.utils.data import IterableDataset
 
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
-from reshape_sidecar.pytorch.data import forks, generator_states, length
+from reshape_sidecar.pytorch.data import changed_in_workers, forks, generator_states, length
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.verdict.reach import Reach
 
-REMEDY = "make it an attribute of a callback or of the Trainer that is there when training begins"
+REMEDY = (
+    "keep it as numbers, texts, tensors or collections of them, in an attribute of a callback or of"
+    " the Trainer that is there when training begins"
+)
 OF_LOGS = frozenset(
     {"_metrics", "_stored_metrics", "_logs", "_textual_logs", "_total_train_tokens"}
 )
@@ -66,6 +69,8 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
     if trainer.args.train_sampling_strategy == "batch_rebalance":
         verdict = verdict.worse("batch_rebalance orders the samples by the GPU count", UNKNOWN)
     trainer.model.train()  # as each step of Trainer does
+    if (kept := changed_in_workers(loader)) is not None:
+        verdict = verdict.worse(kept, UNKNOWN)
     for reason in (
         *_data_reasons(trainer, loader, first, now),
         *exact_notes.layer_reasons([trainer.model]),
@@ -102,6 +107,10 @@ def enter(trainer: Any, reach: Reach) -> None:
     for name in ("train_dataset", "data_collator"):
         reach.data(name, trainer, name)
     reach.root(type(trainer).__name__, trainer, OF_LOGS)
+    reach.take("label_smoother", "", None, None, trainer.label_smoother)
+    reach.same("optimizer", [own])
+    reach.same("lr_scheduler", [getattr(schedule, "scheduler", schedule)])
+    reach.kinds("callbacks", trainer.callback_handler.callbacks)
     for callback in trainer.callback_handler.callbacks:
         kind = type(callback)
         of_library = kind.__module__.startswith("transformers.")

@@ -17,6 +17,7 @@ from reshape_sidecar.pytorch.data import (
     LoaderError,
     SamplerStates,
     States,
+    changed_in_workers,
     forks,
     length,
     random_states,
@@ -134,6 +135,8 @@ class Loaders:
         self.facts: list[dict[str, Any]] = []
         """Of each loader: samples, and the batch of all processes together."""
         self.reasons: list[str] = []
+        self.lost: list[str] = []
+        """Reasons why no start repeats the samples."""
 
     def resume(self, facts: list[dict[str, Any]], skip: int, orders: list[States | None]) -> None:
         """Skip ``skip`` batches of the epoch, of loaders that must be those of ``facts``."""
@@ -162,6 +165,8 @@ class Loaders:
         forks_workers = workers and forks(loader)
         if workers and not forks_workers:
             self.reasons.append("loader workers are not forked, and draw by their own numbers")
+        if (kept := changed_in_workers(loader)) is not None:
+            self.lost.append(kept)
         draws = not isinstance(loader.dataset, TensorDataset)
         seeds = forks_workers and draws
         own = Batches(batches, self._epoch, marks=seeds)

@@ -26,7 +26,7 @@ from reshape_sidecar.pytorch.lightning_data import Loaders
 from reshape_sidecar.pytorch.lightning_script import FitScript
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
 from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession
-from reshape_sidecar.pytorch.weights import portraits
+from reshape_sidecar.pytorch.weights import CARRIED, GradientLook, portraits
 from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
@@ -83,6 +83,7 @@ class Fit:
         self.looks = VERDICT_STEPS
         self.before: dict[str, Any] | None = None
         """States of the generators before a batch that is looked at, as soon as it is read."""
+        self.gradients: GradientLook | None = None
 
     def resumes_no_more(self) -> None:
         """Note, also in Lightning's loops, that the fit no longer goes on in the middle."""
@@ -151,7 +152,7 @@ class Fits:
             fit.script.restore()
             self._restore_numbers(fit)
         elif fit.has_trained:
-            self._look(fit, deep=True)
+            self._look(fit, deep=True, new_epoch=True)
             self._ends[fit.number] = self._dump(fit)
         if fit.is_over or fit.has_trained:
             self.count += 1
@@ -175,9 +176,12 @@ class Fits:
             self._session.loop_ended()
 
     def restore_begins(self, connector: Any) -> bool:
-        """Give Lightning the state to restore; return whether there is one."""
+        """Give Lightning the state to restore; return whether there is one. No callback ran yet."""
         fit = self.fit
-        if fit is None or fit.state is None or fit.trainer is not connector.trainer:
+        if fit is None or fit.trainer is not connector.trainer:
+            return False
+        fit.script.arrives()
+        if fit.state is None:
             return False
         assert self._session is not None
         model = fit.trainer.lightning_module
@@ -240,6 +244,8 @@ class Fits:
             fit.script.restore()
             self._restore_numbers(fit)
         fit.before = generator_states() if fit.looks > 0 else None
+        if fit.gradients is None:
+            fit.gradients = GradientLook([fit.trainer.lightning_module])
 
     def batch_read(self, fetcher: Any) -> None:
         """Look from now on at the random numbers: those of the data are no part of a step.
@@ -282,19 +288,22 @@ class Fits:
             session.total_steps = self._total_steps(trainer, session.step + 1)
         epoch = trainer.fit_loop.epoch_progress.current.processed
         session.step_done(epoch=epoch, loss=self._loss(fit))
+        if fit.gradients is not None and fit.gradients.step_ended():
+            self._add(CARRIED, UNKNOWN)
+        is_epoch_end = batches == 0
         if fit.looks >= 0:
-            self._look(fit)
+            self._look(fit, new_epoch=is_epoch_end)
         self._judge(fit)
         self._report_evaluation(fit)
         if is_last:
             return
         stops = session.should_stop()
         if stops or session.saves_now():
-            self._look(fit, deep=True)
+            self._look(fit, deep=True, new_epoch=is_epoch_end)
             is_saved = session.save(self._write_running(fit, batches))
             if stops and is_saved:
                 self._leave(trainer)
-        self._end_at_record(trainer, session, is_epoch_end=batches == 0)
+        self._end_at_record(trainer, session, is_epoch_end=is_epoch_end)
 
     def _loss(self, fit: Fit) -> Any:
         """Return this rank's loss of the newest batch; that of all ranks if the run is recorded."""
@@ -331,6 +340,13 @@ class Fits:
         assert self._session is not None
         return self._session.settings.ranks
 
+    @property
+    def _first_ranks(self) -> int:
+        """Processes of the job's first start, whose batch each fit keeps."""
+        known = self._session.settings.first_gpus if self._session is not None else None
+        saved = self._saved.first_ranks if self._saved is not None else None
+        return known or saved or self._ranks
+
     def _job_seed(self, settings: HookSettings) -> int:
         """Return the record's seed, or that of ``seed_everything``, or one that the job drew."""
         holder = claims.read(settings.checkpoints) if settings.checkpoints is not None else None
@@ -343,8 +359,7 @@ class Fits:
         loaders = Loaders(
             self._ranks, self._rank, self._seed, lambda: int(progress.current.processed)
         )
-        assert self._session is not None
-        loaders.first_ranks = self._session.settings.first_gpus or self._ranks
+        loaders.first_ranks = self._first_ranks
         return loaders
 
     def _restore_numbers(self, fit: Fit) -> None:
@@ -381,6 +396,7 @@ class Fits:
             tuple(fit.loaders.facts),
             batches,
             self._folders,
+            self._first_ranks,
         )
 
         def write(folder: Path) -> None:
@@ -392,7 +408,10 @@ class Fits:
 
     def _write_ends(self, folder: Path) -> None:
         self._write_finished(folder)
-        Position(self._version, self.count, False, self._reported()).write(folder)
+        position = Position(
+            self._version, self.count, False, self._reported(), first_ranks=self._first_ranks
+        )
+        position.write(folder)
 
     def _write_finished(self, folder: Path) -> None:
         assert self._session is not None
@@ -424,6 +443,8 @@ class Fits:
             self._verdict = self._verdict.noting(note)
         for reason in fit.loaders.reasons:
             self._add(reason, STEPS_ONLY)
+        for reason in fit.loaders.lost:
+            self._add(reason, UNKNOWN)
         self._session.set_verdict(self._verdict)
 
     def _report_evaluation(self, fit: Fit) -> None:

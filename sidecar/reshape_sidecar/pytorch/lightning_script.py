@@ -26,6 +26,10 @@ class FitScript:
         self._saved: dict[str, Any] = {}
         """What the process before has saved; empty: nothing."""
 
+    def arrives(self) -> None:
+        """Note what is there before the callbacks of the fit's begin."""
+        self._watch.arrive()
+
     def resumes(self, saved: dict[str, Any]) -> None:
         """Take what ``saved`` returned, when the module is there and not wrapped yet."""
         self._saved = saved

@@ -47,6 +47,8 @@ class Position:
     """Batches done in the epoch."""
     folders: dict[str, str] = dataclasses.field(default_factory=dict)
     """Into which the trainer writes (``run_folders``)."""
+    first_ranks: int | None = None
+    """Processes of the job's first start; None: an earlier version of Reshape wrote this."""
 
     def write(self, folder: Path) -> None:
         """Write this into ``folder``. Raises OSError."""

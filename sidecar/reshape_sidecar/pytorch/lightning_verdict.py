@@ -12,7 +12,10 @@ from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.wire import Trajectory
 
 Reason = tuple[str, Trajectory]
-REMEDY = "make it an attribute of the module or of a callback that is there when training begins"
+REMEDY = (
+    "keep it as numbers, texts, tensors or collections of them, in an attribute of the module or of"
+    " a callback that is there when training begins"
+)
 OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
 """Attributes of a Trainer that callbacks change and no checkpoint of Lightning holds."""
 LOST = {
@@ -72,6 +75,9 @@ def enter(trainer: Any, reach: Reach) -> None:
     reach.buffers(name, module)
     if getattr(module, "_hparams", None):
         reach.items(f"{name}.hparams", module._hparams)
+    reach.same("optimizers", trainer.optimizers)
+    reach.same("schedules", [config.scheduler for config in trainer.lr_scheduler_configs])
+    reach.kinds("callbacks", trainer.callbacks)
     for callback in trainer.callbacks:
         if _of_lightning(type(callback)):
             reach.functions_of(type(callback).__name__, callback)

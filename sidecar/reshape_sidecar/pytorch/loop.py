@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -32,13 +32,21 @@ from reshape_sidecar.pytorch import accelerated, exact_notes
 from reshape_sidecar.pytorch.data import (
     LoaderError,
     Share,
+    changed_in_workers,
     generator_states,
     seed_generators,
     seed_of,
 )
 from reshape_sidecar.pytorch.exact_notes import AutocastLook
-from reshape_sidecar.pytorch.weights import portraits, set_trained, trained
-from reshape_sidecar.verdict import carried
+from reshape_sidecar.pytorch.optimizers import Steps
+from reshape_sidecar.pytorch.weights import (
+    CARRIED,
+    GradientLook,
+    portraits,
+    set_trained,
+    trained,
+)
+from reshape_sidecar.verdict import carried, forms
 from reshape_sidecar.verdict.loops import REMEDY
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import Watch
@@ -51,7 +59,11 @@ GAP_MAX = 100
 """Batches without a step after which the loop says so: it saves and stops between steps alone."""
 NO_STEPS = (
     f"no `step` of the optimizers of job.batches was called in {GAP_MAX} batches, so nothing is"
-    " saved: give the optimizer whose `step` the script calls (of SAM, its base_optimizer)"
+    " saved: give the optimizer whose `step` the script calls"
+)
+TWO_LOOPS = (
+    "job.batches got other models than before, and a job saves one training: train all models in"
+    " one loop (`model=[first, second]`), or make two jobs of them"
 )
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
@@ -120,6 +132,11 @@ class Parts:
                     " `processes: one`"
                 )
 
+    def has_models_of(self, other: Parts) -> bool:
+        """Return whether these are the parts of the same models."""
+        pairs = itertools.zip_longest(self._parts["model"], other._parts["model"])
+        return all(one is another for one, another in pairs)
+
     def weights(self) -> dict[str, Any]:
         """Return portraits of all weights, for a recording."""
         return portraits(_unwrapped(model) for model in self.models)
@@ -164,43 +181,13 @@ class Parts:
                 )
             for part, state in zip(parts, saved, strict=True):
                 try:
-                    part.load_state_dict(state)
+                    forms.load(part, state)
                 except (RuntimeError, ValueError, KeyError) as error:
                     raise CheckpointError(
                         f"checkpoint {folder} does not fit `{name}`: {error}"
                     ) from error
         others: dict[str, Any] = states
         return others
-
-
-class Steps:
-    """Counts the steps of the optimizers between two boundaries."""
-
-    def __init__(self, optimizers: list[Any]) -> None:
-        self._counts = [0] * len(optimizers)
-        self._hooks = [
-            optimizer.register_step_post_hook(self._counting(number))
-            for number, optimizer in enumerate(optimizers)
-        ]
-
-    def take(self) -> int:
-        """Return the steps since the last boundary, 0 while an optimizer has not stepped."""
-        if not all(self._counts):
-            return 0
-        steps = max(self._counts)
-        self._counts = [0] * len(self._counts)
-        return steps
-
-    def end(self) -> None:
-        """Count no more."""
-        for hook in self._hooks:
-            hook.remove()
-
-    def _counting(self, number: int) -> Callable[..., None]:
-        def count(*_: object) -> None:
-            self._counts[number] += 1
-
-        return count
 
 
 class Loop(EpochLoop):
@@ -225,6 +212,7 @@ class Loop(EpochLoop):
         self._saved: dict[str, Any] = {}
         """What the checkpoint holds beside the parts, until it is restored."""
         self._autocast: AutocastLook | None = None
+        self._gradients: GradientLook | None = None
 
     def batches(
         self, loader: Any, parts: Parts, epochs: int | None, frame: FrameType
@@ -298,6 +286,9 @@ class Loop(EpochLoop):
         if self._steps is None:
             session.total_steps = session.step + steps + left * steps // self._gap
         self._gap = 0
+        if self._gradients is not None and self._gradients.step_ended():
+            self._verdict = self._verdict.worse(CARRIED, UNKNOWN)
+            session.set_verdict(self._verdict)
         session.step_done(
             self.write, steps=steps, epoch=position.epoch + done, **session.take_metrics()
         )
@@ -307,6 +298,8 @@ class Loop(EpochLoop):
         joined = dist.is_available() and dist.is_initialized()
         rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
         parts.check(ranks)
+        if self._parts is not None and not parts.has_models_of(self._parts):
+            raise LoopError(TWO_LOOPS)
         self._parts = parts
         self._session.record_weights(parts.weights)
         known = self._position
@@ -354,6 +347,7 @@ class Loop(EpochLoop):
         if self._autocast is None:
             assert self._parts is not None
             self._autocast = AutocastLook(self._parts.models)
+            self._gradients = GradientLook(self._parts.models)
         return generator_states()
 
     def _judge(self, before: dict[str, Any]) -> None:
@@ -368,6 +362,8 @@ class Loop(EpochLoop):
         models = self._parts.models
         for reason in (*exact_notes.layer_reasons(models), *dropout_reasons(models)):
             self._verdict = self._verdict.worse(reason)
+        if self._share is not None and (kept := changed_in_workers(self._share.loader)) is not None:
+            self._verdict = self._verdict.worse(kept, UNKNOWN)
         after = generator_states()
         if any(after[name] != before[name] for name in before):
             self._verdict = self._verdict.worse(
@@ -426,7 +422,8 @@ def gathered(value: Any) -> list[Any]:
 def dropout_reasons(models: list[Any]) -> Iterator[str]:
     """Yield which layers of ``models`` draw random numbers."""
     for module in (inner for model in models for inner in model.modules()):
-        if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0:
+        is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
+        if is_dropout and module.p > 0 and module.training:
             yield f"{type(module).__name__} draws other numbers at another GPU count"
 
 

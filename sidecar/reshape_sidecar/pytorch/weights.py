@@ -1,13 +1,17 @@
-"""The weights of PyTorch models as ``reshape verify`` compares them."""
+"""The weights of PyTorch models: as ``reshape verify`` compares them, and which are trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from reshape_sidecar.hook.recording import evenly, weight_portrait
+
+CARRIED = "gradients of a step are left to the next one, and no checkpoint holds them"
+GRADIENT_STEPS = 3
+"""Steps of a process in which Reshape looks for them."""
 
 
 def portraits(models: Iterable[Any]) -> dict[str, dict[str, Any]]:
@@ -40,6 +44,46 @@ class TrainedWeights:
         )
 
 
+class GradientLook:
+    """Looks in the first steps of a process whether gradients are left from the step before."""
+
+    def __init__(self, models: Iterable[Any]) -> None:
+        self._steps = GRADIENT_STEPS
+        self._reached: set[int] = set()
+        """Numbers of the weights that the running step has reached."""
+        self._found = False
+        weights = [
+            weight
+            for model in models
+            if not any(hasattr(part, "_orig_mod") for part in model.modules())  # no recompilation
+            for weight in model.parameters()
+            if weight.requires_grad
+        ]
+        self._hooks = [
+            weight.register_hook(self._looking(number, weight))
+            for number, weight in enumerate(weights)
+        ]
+
+    def step_ended(self) -> bool:
+        """Return whether a weight had a gradient before the first backward pass of the step."""
+        found, self._found = self._found, False
+        self._reached.clear()
+        self._steps -= 1
+        if self._steps == 0:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks.clear()
+        return found
+
+    def _looking(self, number: int, weight: Any) -> Callable[[Any], None]:
+        def look(_: Any) -> None:
+            if number not in self._reached:
+                self._reached.add(number)
+                self._found |= _is_left(weight.grad)
+
+        return look
+
+
 def trained(model: Any) -> dict[str, bool]:
     """Return of each weight whether it is trained, by name."""
     return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
@@ -49,6 +93,13 @@ def set_trained(model: Any, flags: dict[str, bool]) -> None:
     """Set which weights are trained."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(flags.get(name, parameter.requires_grad))
+
+
+def _is_left(gradient: Any) -> bool:
+    if type(gradient) is not torch.Tensor:  # none, or in parts on several GPUs
+        return False
+    numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return bool(numbers.count_nonzero())
 
 
 def _portrait(tensor: torch.Tensor) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from types import FrameType
 
 from reshape_sidecar import foreign
-from reshape_sidecar.hook.script_code import CLOCK
+from reshape_sidecar.hook.script_code import of_script_file
+from reshape_sidecar.verdict import influence
 from reshape_sidecar.verdict.forms import PLAIN
 from reshape_sidecar.verdict.reach import Reach
 
@@ -44,20 +45,36 @@ def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
         if not isinstance(loop, ast.While)
         for name in _names(loop.target, ast.Store)
     }
-    clocks = {name for loop in loops for name in _from_a_clock(loop)}
+    clocks = {name for loop in loops for name in influence.from_a_clock(loop)}
     return frozenset(read - targets - clocks), frozenset(bound)
 
 
 def enter(frame: FrameType, reach: Reach) -> None:
-    """Look at the names that the loops around the frame's line carry, and at the globals."""
+    """Look at the names that the loops around the frame's line carry, at those around its callers,
+    and at the globals."""
+    set_globally: frozenset[str] = frozenset()
+    caller: FrameType | None = frame
+    while caller is not None:
+        if of_script_file(caller.f_code.co_filename):
+            set_globally |= _enter(caller, reach, is_inner=caller is frame)
+        caller = caller.f_back
+    reach.script(set_globally)
+
+
+def _enter(frame: FrameType, reach: Reach, *, is_inner: bool) -> frozenset[str]:
+    """Look at the names that the loops of one frame carry; return the globals that they set.
+
+    is_inner: whether it asks for the batches. An outer one has read its names by then, so nothing
+    that comes back would reach what it calls.
+    """
     carried, bound = names(frame)
     is_module = frame.f_locals is frame.f_globals
-    owner = frame.f_globals if is_module else None
+    owner = frame.f_globals if is_module and is_inner else None
     for name in sorted(carried & frame.f_locals.keys()):
         value = frame.f_locals[name]
         if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays
             reach.take(name, "the loop", owner, name, value)
-    reach.script(bound if is_module else ())
+    return bound if is_module else frozenset()
 
 
 @functools.cache
@@ -75,17 +92,6 @@ def _innermost_function(tree: ast.Module, line: int) -> Function | None:
             holds = node.lineno <= line <= (node.end_lineno or line)
             if holds and (found is None or node.lineno >= found.lineno):
                 found = node
-    return found
-
-
-def _from_a_clock(loop: ast.AST) -> set[str]:
-    """Return the names that a loop sets to what a clock says: they mean nothing later."""
-    found: set[str] = set()
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
-            words = {one.attr for one in ast.walk(node.value) if isinstance(one, ast.Attribute)}
-            if not CLOCK.isdisjoint(words | _names(node.value, ast.Load)):
-                found |= _names(node, ast.Store)
     return found
 
 

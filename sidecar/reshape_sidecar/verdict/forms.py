@@ -45,6 +45,18 @@ def is_tensor(value: Any) -> bool:
     return library is not None and isinstance(value, library.Tensor)
 
 
+def is_module(value: Any) -> bool:
+    """Return whether ``value`` is a model or a part of one."""
+    library = torch()
+    return library is not None and isinstance(value, library.nn.Module)
+
+
+def is_loader(value: Any) -> bool:
+    """Return whether ``value`` is a loader of PyTorch, or of a library that builds on it."""
+    library = torch()
+    return library is not None and isinstance(value, library.utils.data.DataLoader)
+
+
 def is_array(value: Any) -> bool:
     """Return whether ``value`` is a NumPy array of numbers that can be written."""
     numpy = sys.modules.get("numpy")
@@ -68,6 +80,8 @@ def _is_data(value: Any, depth: int, left: list[int]) -> bool:
         return False
     items: Iterable[Any]
     if kind in MAPPINGS:
+        if any(is_tensor(key) for key in islice(value, ITEMS_MAX)):
+            return False  # the next start has other objects
         items = (one for pair in islice(value.items(), ITEMS_MAX) for one in pair)
     elif kind in SEQUENCES or kind in SETS or is_named_tuple(kind):
         items = islice(value, ITEMS_MAX)
@@ -88,6 +102,33 @@ def _is_leaf(value: Any) -> bool:
     if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)):
         return bool(value.dtype.kind in "biufcSUmM")
     return f"{kind.__module__}.{kind.__qualname__}" in VALUE_TYPES
+
+
+def measures(value: Any) -> bool:
+    """Return whether data hold a number that is not whole; of a long collection some are asked."""
+    return _measures(value, 0, [ITEMS_MAX])
+
+
+def _measures(value: Any, depth: int, left: list[int]) -> bool:
+    left[0] -= 1
+    if left[0] < 0 or depth > DEPTH_MAX:
+        return False
+    if is_tensor(value):
+        return bool(value.is_floating_point() or value.is_complex())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        return value.dtype.kind in "fc"
+    kind = type(value)
+    items: Iterable[Any] = ()
+    if kind in MAPPINGS:
+        items = value.values()
+    elif kind in SEQUENCES or is_named_tuple(kind):
+        items = value
+    elif is_frozen(kind):
+        items = fields_of(value).values()
+    return kind in (float, complex) or any(
+        _measures(item, depth + 1, left) for item in islice(items, ITEMS_MAX)
+    )
 
 
 def is_frozen(kind: type) -> bool:
@@ -148,6 +189,40 @@ def set_generator_state(value: Any, state: Any) -> None:
         value.set_state(state)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Tensors:
+    """A module of the script: those of its tensors that are no weights of the model in training."""
+
+    module: Any
+    names: tuple[str, ...]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors."""
+        state = self.module.state_dict()
+        return {name: state[name] for name in self.names}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Copy the numbers of ``saved`` into the tensors. Raises NoData with the difference."""
+        there = self.module.state_dict()
+        for name, tensor in saved.items():
+            if name not in there or there[name].shape != tensor.shape:
+                raise NoData(f"{name} has another shape, or is not there")
+            there[name].copy_(tensor)
+
+
+def load(there: Any, saved: Any) -> None:
+    """Let an object load its state; an optimizer keeps its groups, which one around it may share.
+
+    Raises what its ``load_state_dict`` raises.
+    """
+    groups = getattr(there, "param_groups", None)
+    there.load_state_dict(saved)
+    if groups is not None:
+        for group, loaded in zip(groups, there.param_groups, strict=True):
+            group.update(loaded)
+        there.param_groups = groups
+
+
 # -- copies and the way back ----------------------------------------------------------------------
 
 
@@ -193,11 +268,18 @@ def has_other_shape(there: Any, saved: Any) -> bool:
     return any(has_other_shape(one, item) for one, item in zip(there, saved, strict=False))
 
 
-def has_length(value: Any, length: int | None) -> bool:
-    """Return whether one of the first two sides of a tensor, or of one in a list, has a length."""
+def has_length(
+    value: Any, length: int | None, but: frozenset[tuple[int, ...]] = frozenset()
+) -> bool:
+    """Return whether one of the first two sides of a tensor, or of each in a list, has a length.
+
+    ``but``: shapes that do not count.
+    """
     if is_tensor(value) or is_array(value):
-        return length in shape_of(value)[:2]
-    return isinstance(value, (list, tuple)) and any(has_length(one, length) for one in value)
+        return length in shape_of(value)[:2] and shape_of(value) not in but
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(has_length(one, length, but) for one in value)
 
 
 def put(there: Any, saved: Any, device: Any = None) -> tuple[bool, Any]:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from reshape_sidecar import foreign
+from reshape_sidecar.hook.script_code import CLOCK
 
 OUTPUTS = frozenset(
     {
@@ -35,6 +36,10 @@ OUTPUTS = frozenset(
     }
 )
 """Calls that change no training; those by which ranks share a value among them."""
+SAVES = frozenset({"save", "save_file", "save_model", "save_pretrained", "save_checkpoint"})
+"""Calls that write what a script may go on from: which ones are made matters."""
+LOADS = frozenset({"load", "load_file", "load_model", "load_checkpoint"})
+"""Calls by which a script goes on from what it has written."""
 COLLECTS = frozenset(
     {"append", "extend", "add", "update", "insert", "appendleft", "clear", "pop", "setdefault"}
 )
@@ -66,6 +71,18 @@ def steers(name: str, files: Iterable[str]) -> bool:
     return found is None or name not in found.bound or name in found.steering
 
 
+def decides_saves(name: str, files: Iterable[str]) -> bool:
+    """Return whether the value of a name may decide what the script of ``files`` saves."""
+    found = _of_files(tuple(sorted(files)))
+    return found is not None and name in found.saving
+
+
+def tells_time(name: str, files: Iterable[str]) -> bool:
+    """Return whether the code of ``files`` sets a name to what a clock says."""
+    found = _of_files(tuple(sorted(files)))
+    return found is not None and name in found.clocks
+
+
 @functools.lru_cache(maxsize=4)
 def _of_files(files: tuple[str, ...]) -> _Flow | None:
     """Return the flow between the names of all files; None if one cannot be read."""
@@ -84,8 +101,11 @@ class _Flow:
     def __init__(self, trees: list[ast.Module]) -> None:
         self._sources: dict[str, set[str]] = defaultdict(set)
         self._sinks: set[str] = set(OPTIONS)
+        self._saves: set[str] = set()
         self._functions: dict[str, list[Function]] = defaultdict(list)
         nodes = [node for tree in trees for node in ast.walk(tree)]
+        self._meters = _meters(nodes)
+        self.clocks = frozenset(name for tree in trees for name in from_a_clock(tree))
         for node in nodes:
             if isinstance(node, Function):
                 self._functions[node.name].append(node)
@@ -104,10 +124,13 @@ class _Flow:
         for tree in trees:
             self._follow(tree.body, set(), "")
         self.bound = frozenset(self._sources)
-        self.steering = self._reaching()
+        if not LOADS.isdisjoint(self._called):
+            self._sinks |= self._saves
+        self.steering = self._reaching(self._sinks)
+        self.saving = self._reaching(self._saves)
 
-    def _reaching(self) -> frozenset[str]:
-        found, waiting = set(self._sinks), list(self._sinks)
+    def _reaching(self, sinks: set[str]) -> frozenset[str]:
+        found, waiting = set(sinks), list(sinks)
         while waiting:
             for source in self._sources.get(waiting.pop(), ()):
                 if source not in found:
@@ -167,16 +190,20 @@ class _Flow:
 
     def _evaluated(self, value: ast.expr, tests: set[str]) -> None:
         name = _name_of_call(value)
+        if name in SAVES:
+            self._saves |= tests
+            return
         if name in OUTPUTS or isinstance(value, ast.Constant):
             return
-        if (
-            name in COLLECTS
-            and isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Attribute)
-        ):
+        owner = _collecting(value) if name in COLLECTS else None
+        if name == "at" and isinstance(value, ast.Call) and value.args:  # np.add.at(counts, …)
+            owner = value.args[0]
+        if owner is None and name in self._meters and isinstance(value, ast.Call):
+            owner = value.func
+        if owner is not None and isinstance(value, ast.Call):
             given = [*value.args, *(keyword.value for keyword in value.keywords)]
             sources = {one for argument in given for one in self._names(argument)}
-            self._set(value.func.value, sources | tests)
+            self._set(owner, sources | tests)
             return
         if name in self._functions:
             return  # the script's own: its arguments are followed into it
@@ -221,6 +248,52 @@ class _Flow:
         return name in self._functions or name in self._set_somewhere
 
 
+def from_a_clock(code: ast.AST) -> set[str]:
+    """Return the names that code sets to what a clock says: they mean nothing later."""
+    found: set[str] = set()
+    for node in ast.walk(code):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
+            asks = any(_asks_a_clock(one) for one in ast.walk(node.value))
+            if asks or not found.isdisjoint(_roots(node.value)):
+                found |= set(_stored(node))
+    return found
+
+
+def _asks_a_clock(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    return getattr(node.func, "attr", getattr(node.func, "id", None)) in CLOCK
+
+
+def _stored(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> Iterator[str]:
+    for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
+        yield from _targets(target)
+
+
+def _meters(nodes: list[ast.AST]) -> frozenset[str]:
+    """Return the names of metrics of torchmetrics: a call of one alone only counts in it."""
+    imported = {
+        (one.asname or one.name).partition(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for one in node.names
+        if (getattr(node, "module", None) or one.name).partition(".")[0] == "torchmetrics"
+    }
+    return frozenset(
+        target
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and not imported.isdisjoint(_roots(node.value.func))
+        for one in node.targets
+        for target in _targets(one)
+    )
+
+
+def _roots(node: ast.expr) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
 def _is_read(function: Function) -> bool:
     """Return whether a function is read as an attribute."""
     names = (_targets(one) for one in function.decorator_list if isinstance(one, ast.expr))
@@ -234,6 +307,12 @@ def _name_of_call(node: ast.AST) -> str | None:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else None
+
+
+def _collecting(value: ast.expr) -> ast.expr | None:
+    """Return the object whose method a call is."""
+    is_method = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    return value.func.value if is_method else None  # type: ignore[attr-defined]
 
 
 def _targets(target: ast.expr) -> Iterator[str]:

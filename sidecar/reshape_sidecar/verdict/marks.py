@@ -178,6 +178,11 @@ def _items(values: Iterable[Any]) -> list[Any]:
     ]
 
 
+def _is_in_memory(store: Any) -> bool:
+    """Return whether a connection to SQLite has no file."""
+    return not any(file for _, _, file in store.execute("PRAGMA database_list"))
+
+
 class _Full(Exception):
     """More is pickled than a look compares."""
 
@@ -209,6 +214,14 @@ CONTENTS: dict[str, Callable[[Any], Any]] = {
     "fractions.Fraction": repr,
     "builtins.range": repr,
     "builtins.slice": repr,
+    "_contextvars.ContextVar": lambda variable: _items([variable.get(None)]),
+    **{
+        f"_io.{name}": lambda file: file.tell() if file.readable() else None
+        for name in ("TextIOWrapper", "BufferedReader", "FileIO")
+    },
+    "sqlite3.Connection": lambda store: store.total_changes if _is_in_memory(store) else None,
+    "_csv.reader": lambda reader: reader.line_num,
+    "functools._lru_cache_wrapper": lambda cache: cache.cache_info().misses,
     "builtins.memoryview": lambda view: view.tobytes(),
     **{
         name: lambda mapping: _items(chain.from_iterable(mapping.items()))

@@ -6,12 +6,14 @@ something in one process or at one moment alone.
 
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 import sys
 import types
 from typing import Any
 
+from reshape_sidecar import foreign
 from reshape_sidecar.hook import script_code
 from reshape_sidecar.verdict import influence
 
@@ -47,7 +49,8 @@ CLOSED = FRAMEWORKS | {
 """Packages whose objects are not entered: frameworks, data, and what shows training to people."""
 OPEN_TYPES = (
     *("types.SimpleNamespace", "argparse.Namespace"),
-    *("collections.UserDict", "collections.UserList", "collections.ChainMap"),
+    *("collections.UserDict", "collections.UserList", "collections.ChainMap", "_thread._local"),
+    "torch.quasirandom.SobolEngine",
 )
 DATA_PACKAGE = "torch.utils.data"
 
@@ -82,6 +85,72 @@ def files_of_script() -> frozenset[str]:
     """Return the files of the script and of the modules beside it."""
     found = (getattr(one, "__file__", None) for _, one in modules_of_script(len(sys.modules)))
     return frozenset(file for file in found if file is not None)
+
+
+@functools.lru_cache(maxsize=1)
+def words_of_script(_count: int) -> frozenset[str]:
+    """Return the words that the script and the modules beside it hold as constants.
+
+    ``_count``: how many modules are imported.
+    """
+    found: set[str] = set()
+    for file in files_of_script():
+        constants = (node.value for node in _nodes_of(file) if isinstance(node, ast.Constant))
+        found |= {one for one in constants if isinstance(one, str) and " " not in one}
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=1)
+def patched_by_script(_count: int) -> tuple[tuple[str, types.ModuleType, str], ...]:
+    """Return what the script's code sets in modules of others: how it writes that, module, name.
+
+    ``_count``: how many modules are imported.
+    """
+    found: dict[str, tuple[str, types.ModuleType, str]] = {}
+    for _, module in modules_of_script(len(sys.modules)):
+        for node in _nodes_of(getattr(module, "__file__", None)):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+                continue
+            owner: Any = module
+            for name in ast.unparse(node.value).split("."):
+                owner = getattr(owner, name, None)
+            if isinstance(owner, types.ModuleType) and not _is_of_script(owner.__name__, owner):
+                path = ast.unparse(node)
+                found[path] = path, owner, node.attr
+    return tuple(found.values())
+
+
+@functools.lru_cache(maxsize=1)
+def attributes_of_others(_count: int) -> frozenset[str]:
+    """Return the names of attributes that the script's code sets on objects but ``self``.
+
+    ``_count``: how many modules are imported.
+    """
+    return frozenset(
+        node.attr
+        for file in files_of_script()
+        for node in _nodes_of(file)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    )
+
+
+def functions_set(part: Any) -> list[str]:
+    """Return the names of functions that the script's code has set on a part of a model."""
+    names = attributes_of_others(len(sys.modules)) & vars(part).keys()
+    return [name for name in sorted(names) if callable(vars(part)[name])]
+
+
+@functools.lru_cache(maxsize=64)
+def _nodes_of(file: str | None) -> tuple[ast.AST, ...]:
+    """Return the nodes of a file's code; none if it cannot be read."""
+    if file is None:
+        return ()
+    try:
+        return tuple(ast.walk(ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX))))
+    except (OSError, SyntaxError, ValueError):
+        return ()
 
 
 def _is_of_script(name: str, module: Any) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import re
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -35,6 +36,11 @@ HOOKS_OF_MODULES = (
 HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 OF_MODULES = frozenset({"training", "_parameters", "_buffers", "_modules"})
 DEPTH_MAX = 8
+BOUND = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
+KEYS_MAX = 8
+"""Keys of a dictionary that tell whether it is by identity."""
+LOADS_BY = ("dataset", "sampler", "batch_sampler", "collate_fn")
+"""What a loader makes its batches with."""
 LEAVES_MAX = 5000
 """Most values of one look; what is beyond is not looked at."""
 
@@ -69,33 +75,12 @@ def rebind(owner: Any, key: Any, value: Any) -> None:
     try:
         if isinstance(owner, types.CellType):
             owner.cell_contents = value
-        elif isinstance(owner, (dict, list)):
+        elif isinstance(owner, (MutableMapping, list)):
             owner[key] = value
         else:
             setattr(owner, key, value)
     except (AttributeError, TypeError, IndexError, ValueError) as error:
         raise forms.NoData(str(error)) from error
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensors:
-    """A module of the script: those of its tensors that are no weights of the model in training."""
-
-    module: Any
-    names: tuple[str, ...]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the tensors."""
-        state = self.module.state_dict()
-        return {name: state[name] for name in self.names}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Copy the numbers of ``saved`` into the tensors. Raises NoData with the difference."""
-        there = self.module.state_dict()
-        for name, tensor in saved.items():
-            if name not in there or there[name].shape != tensor.shape:
-                raise forms.NoData(f"{name} has another shape, or is not there")
-            there[name].copy_(tensor)
 
 
 class Reach:
@@ -113,22 +98,28 @@ class Reach:
         """Paths of buffers of the model, which a checkpoint holds; they are only compared."""
         self._known: list[Any] = []
         """Objects that a checkpoint holds, and that are not entered."""
-        self._seen: set[int] = set()
+        self._seen: dict[int, str] = {}
+        """The first path to each object, by its identity; empty: a checkpoint holds the object."""
+        self.shapes: set[tuple[int, ...]] = set()
+        """Shapes of the weights of the model."""
+        self.caches: dict[str, str] = {}
+        """Paths of what data keep of their samples, with the path of the data."""
         self._held: set[int] = set()
         """Where the weights of the model are in memory."""
         self._classes: set[type] = set()
 
     def holds(self, model: Any) -> None:
         """Leave out the weights of ``model``, under whatever name the script keeps them."""
-        self._seen.add(id(model))
+        self._seen[id(model)] = ""
         for tensor in itertools.chain(model.parameters(), model.buffers()):
-            self._seen.add(id(tensor))
+            self._seen[id(tensor)] = ""
+            self.shapes.add(tuple(tensor.shape))
             self._held.add(tensor.data_ptr() or id(tensor))
 
     def know(self, *values: Any) -> None:
         """Leave out objects that a checkpoint holds already."""
         self._known += values
-        self._seen |= set(map(id, values))
+        self._seen |= dict.fromkeys(map(id, values), "")
 
     def root(
         self, path: str, value: Any, skip: Iterable[str] = (), *, of_library: bool = False
@@ -139,8 +130,8 @@ class Reach:
         """
         if id(value) in self._seen:
             return
-        self._seen.add(id(value))
         path = _free(path, self.owners)
+        self._seen[id(value)] = path
         if of_library:
             self.scalars(path, value)
         self._attributes(path, value, 0, frozenset(skip))
@@ -178,8 +169,9 @@ class Reach:
         before = set(self.leaves)
         self.take(path, f"owner of {path}", owner, key, getattr(owner, key, None))
         for found in self.leaves.keys() - before:
-            if CACHES.search(found):
-                del self.leaves[found]  # it only spares that a sample is read again
+            if CACHES.search(found):  # it only spares that a sample is read again
+                self.caches[found] = path
+                del self.leaves[found]
             elif is_ahead:
                 self.of_data.add(found)
 
@@ -192,9 +184,19 @@ class Reach:
 
     def model(self, path: str, model: Any) -> None:
         """Look at what a model and its parts keep beside their weights."""
+        hooks = 0
+        at_rest: list[str] = []
+        functions: list[str] = []
         for name, part in model.named_modules():
+            if not part.training:
+                at_rest.append(name)
+            functions += [f"{name}.{one}" for one in origin.functions_set(part)]
             self._module(f"{path}.{name}" if name else path, part)
-            self._hooks(f"{path}.{name}" if name else path, part, HOOKS_OF_MODULES)
+            hooks += self._hooks(f"{path}.{name}" if name else path, part, HOOKS_OF_MODULES)
+        self._leaf(f"{path} (hooks)", Kind.OPAQUE, hooks, "", None, None)
+        self._text(f"{path} (functions)", functions)
+        if model.training:
+            self._text(f"{path} (parts in evaluation mode)", at_rest)
         for name, weight in model.named_parameters():
             own = f"{path}.{name}"
             self.owners[f"{own} (attributes)"] = weight
@@ -216,15 +218,26 @@ class Reach:
                         self._leaf(own, Kind.DATA, buffer, "", None, None)
                         self.saved.add(own)
 
-    def _hooks(self, path: str, owner: Any, names: Iterable[str]) -> None:
-        """Look at what the script's hooks hold."""
+    def _hooks(self, path: str, owner: Any, names: Iterable[str]) -> int:
+        """Look at what the script's hooks hold; return how many are the script's."""
+        count = 0
         for name in names:
             for number, hook in enumerate(list((getattr(owner, name, None) or {}).values())):
                 self._take(f"{path} ({name.strip('_')} {number})", "", None, None, hook, 1)
+                count += any(script_code.functions_in(hook))
+        return count
 
     def script(self, skip: Iterable[str] = ()) -> None:
         """Look at the globals of the script and of modules beside it, but for ``skip``."""
         left_out = frozenset(skip)
+        self.owners["os.environ"] = os.environ
+        for name in sorted(os.environ.keys() & origin.words_of_script(len(sys.modules))):
+            path = f"os.environ[{name!r}]"
+            self._leaf(path, Kind.DATA, os.environ[name], "os.environ", os.environ, name)
+        for path, owner, key in origin.patched_by_script(len(sys.modules)):
+            space = vars(owner)
+            self.owners[f"module {owner.__name__}"] = space
+            self._take(path, f"module {owner.__name__}", space, key, space.get(key), 1)
         for name, module in origin.modules_of_script(len(sys.modules)):
             prefix = "" if name == "__main__" else f"{name}."
             space = vars(module)
@@ -240,26 +253,32 @@ class Reach:
     ) -> None:
         if len(self.leaves) >= LEAVES_MAX or depth > DEPTH_MAX:
             return
-        if type(value) in forms.PLAIN:
+        if type(value) in forms.PLAIN or isinstance(value, Enum):
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
             return
-        if id(value) in self._seen:
+        if (known := self._seen.get(id(value))) is not None:
+            if known and not isinstance(value, types.ModuleType | type):
+                self._text(path, ["another name of", known])
             return
-        self._seen.add(id(value))
+        self._seen[id(value)] = path
         if forms.is_tensor(value) and self._is_held(value):
             return
-        if forms.is_data(value) and not self._has_weights(value):
+        if self._is_by_identity(value):
+            self.items(path, value, depth, by_identity=True)
+        elif forms.is_data(value) and not self._has_weights(value):
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
         elif isinstance(value, (list, tuple, dict, deque)):
             self.items(path, value, depth)
-        elif _is_module(value):
+        elif forms.is_module(value):
             if tensors := self._own_tensors(value):
-                self._leaf(path, Kind.STATE, Tensors(value, tensors), owner_path, owner, key)
+                self._leaf(path, Kind.STATE, forms.Tensors(value, tensors), owner_path, owner, key)
             elif owner is not None:
                 self._leaf(f"{path} (kind)", Kind.CODE, type(value), owner_path, owner, key)
             self.model(path, value)
-        elif _saves_itself(value):
+        elif _saves_itself(value) and not forms.is_loader(value):
             self._leaf(path, Kind.STATE, value, owner_path, owner, key)
+            if script_code.of_script(type(value)):  # its state may leave some of it out
+                self._attributes(path, value, depth, frozenset())
         elif hasattr(type(value), "__next__") or type(value).__name__ == EAGER_TENSOR:
             self._leaf(path, Kind.OPAQUE, value, owner_path, owner, key)
         else:
@@ -293,19 +312,34 @@ class Reach:
             for one in itertools.islice(items, forms.ITEMS_MAX)
         )
 
-    def items(self, path: str, value: Any, depth: int = 0) -> None:
-        """Look at the length of a collection and at each of its items."""
+    def _is_by_identity(self, value: Any) -> bool:
+        """Return whether the keys of a dictionary are the identities of objects of this process."""
+        if type(value) not in forms.MAPPINGS:
+            return False
+        return any(
+            type(key) is int and key in self._seen for key in itertools.islice(value, KEYS_MAX)
+        )
+
+    def items(self, path: str, value: Any, depth: int = 0, *, by_identity: bool = False) -> None:
+        """Look at the length of a collection and at each of its items.
+
+        by_identity: its keys mean nothing in another process, so an item has its place alone.
+        """
         self.owners[path] = value
         self._leaf(f"{path} (length)", Kind.OPAQUE, len(value), path, value, None)
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, one in itertools.islice(list(pairs), forms.ITEMS_MAX):
+        for place, (key, one) in enumerate(itertools.islice(list(pairs), forms.ITEMS_MAX)):
+            if by_identity:
+                self._take(f"{path}[object {place}]", "", None, None, one, depth + 1)
+                continue
             shown = repr(key) if type(key) in forms.PLAIN else type(key).__name__
             self._take(f"{path}[{shown}]", path, value, key, one, depth + 1)
 
     def _follow(self, path: str, value: Any, depth: int) -> None:
         """Follow code to the values that it holds, and enter objects that are open."""
-        if isinstance(value, types.MethodType):
-            self._take(path, "", None, None, value.__self__, depth + 1)
+        if isinstance(value, BOUND):
+            if not isinstance(value.__self__, (types.ModuleType, type)):
+                self._take(path, "", None, None, value.__self__, depth + 1)
         elif isinstance(value, functools.partial):
             for key, one in (*enumerate(value.args), *value.keywords.items()):
                 self._take(f"{path}({key})", "", None, None, one, depth + 1)
@@ -314,11 +348,41 @@ class Reach:
             self._function(path, value, depth)
         elif isinstance(value, type):
             self._class(value, depth)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            if script_code.of_script(value.__wrapped__) and not script_code.is_pure(
+                value.__wrapped__
+            ):
+                self._leaf(f"{path} (cache)", Kind.OPAQUE, value, "", None, None)
+            self._take(path, "", None, None, value.__wrapped__, depth + 1)
         else:
             if marks.reader_of(value) is not None:
                 self._leaf(path, Kind.OPAQUE, value, "", None, None)
             if origin.is_open(value):
                 self._attributes(path, value, depth, frozenset())
+            elif forms.is_loader(value):
+                for part in LOADS_BY:
+                    self._take(f"{path}.{part}", "", None, None, getattr(value, part, None), depth)
+            else:
+                self.set_by_script(path, value, depth)
+
+    def set_by_script(self, path: str, value: Any, depth: int = 0) -> None:
+        """Look at the attributes of a library's object that the script's code sets on objects."""
+        own = getattr(value, "__dict__", {})
+        for name in sorted(origin.attributes_of_others(len(sys.modules)) & own.keys()):
+            self.owners[path] = value
+            self._take(f"{path}.{name}", path, value, name, own[name], depth + 1)
+
+    def kinds(self, path: str, values: Iterable[Any]) -> None:
+        """Look at which classes a collection has objects of, such as that of the callbacks."""
+        self._text(path, [type(one).__qualname__ for one in values])
+
+    def same(self, path: str, values: Iterable[Any]) -> None:
+        """Look whether objects that a checkpoint holds are replaced by others."""
+        self._text(path, [str(id(one)) for one in values])
+
+    def _text(self, path: str, words: list[str]) -> None:
+        """Look at what cannot come back: it matters if it becomes another one."""
+        self._leaf(path, Kind.CODE, " ".join(words), "", None, None)
 
     def _function(self, path: str, function: types.FunctionType, depth: int) -> None:
         if not script_code.of_script(function):
@@ -354,6 +418,11 @@ class Reach:
         for name, value in vars(kind).items():
             if script_code.of_script(type(value)) and hasattr(type(value), "__get__"):
                 self._take(f"{kind.__name__}.{name} (class)", "", None, None, value, depth + 1)
+        own = [function.__code__ for function in script_code.methods(kind)]
+        self._text(
+            f"{kind.__name__} (methods)",
+            [f"{code.co_qualname} {code.co_firstlineno}" for code in own],
+        )
         for function in script_code.methods(kind):
             self._function(function.__qualname__, function, depth)
 
@@ -363,6 +432,7 @@ class Reach:
         if kind.__module__.startswith(origin.DATA_PACKAGE):
             skip |= {name for name in vars(value) if name.startswith("_")}
         self.owners[path] = value
+        self._leaf(f"{path} (type)", Kind.CODE, kind, "", None, None)
         self._class(kind, depth)
         for name, one in list(script_code.attributes(value).items()):
             if name not in skip and not name.startswith("__"):
@@ -375,10 +445,14 @@ class Reach:
                 self._leaf(
                     f"{path}.{name}", Kind.DATA, buffer, f"{path} (buffers)", part._buffers, name
                 )
-        if origin.root_of(type(part)) in origin.CLOSED:
+        if origin.root_of(type(part)) == "torchmetrics":
+            for name in getattr(part, "_defaults", ()):  # its own state leaves them out
+                self._leaf(f"{path} ({name})", Kind.DATA, getattr(part, name), "", None, None)
+        elif origin.root_of(type(part)) in origin.CLOSED:
             self.scalars(path, part)
+            self.set_by_script(path, part, 1)
         else:
-            self._seen.add(id(part))
+            self._seen[id(part)] = path
             self._attributes(path, part, 1, OF_MODULES)
 
 
@@ -388,11 +462,6 @@ def _free(path: str, taken: Mapping[str, Any]) -> str:
         return path
     numbers = (f"{path} ({number})" for number in itertools.count(2))
     return next(one for one in numbers if one not in taken)
-
-
-def _is_module(value: Any) -> bool:
-    library = forms.torch()
-    return library is not None and isinstance(value, library.nn.Module)
 
 
 def _saves_itself(value: Any) -> bool:
@@ -408,6 +477,8 @@ def mark_of(leaf: Leaf, marker: marks.Marker) -> Any:
     if leaf.kind is Kind.STATE:
         return marker.mark(_state_of(value))
     if isinstance(value, int):
+        return value
+    if isinstance(value, str):
         return value
     if leaf.kind is Kind.CODE:
         code = getattr(value, "__code__", None)

@@ -13,13 +13,14 @@ import contextlib
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
-from reshape_sidecar.verdict import forms, influence, origin, reach
+from reshape_sidecar.verdict import beginning, forms, influence, origin, reach
+from reshape_sidecar.verdict.beginning import Beginning
 from reshape_sidecar.verdict.forms import NoData
 from reshape_sidecar.verdict.marks import Marker
 from reshape_sidecar.verdict.reach import Kind, Leaf, Reach
@@ -30,6 +31,10 @@ ALONE = "{} is trained on each GPU alone, outside of DistributedDataParallel"
 DIFFERS = "{} differs between the GPUs: another number of them begins with rank 0's"
 DRAWS = "{} draws random numbers: others at another GPU count"
 AHEAD = "{} changes within an epoch, and the loader has read a batch ahead by then"
+OTHERWISE = (
+    "{} is another value at this start than at the first: it follows from the number of GPUs, or"
+    " from what training had changed"
+)
 INSIDE = "{} changes with each micro-batch, of which a step has more on fewer GPUs"
 SHOWN_MAX = 5
 DIGESTS_MAX = 200
@@ -84,6 +89,8 @@ class Watch:
         """Samples of a step on this GPU, if they are known."""
         self._first: dict[str, Shape] = {}
         """What was there before the first step, by path. No look keeps a value of the script."""
+        self._shapes: frozenset[tuple[int, ...]] = frozenset()
+        """Those of the model's weights."""
         self._owners: frozenset[str] = frozenset()
         """Paths of the objects that were there."""
         self._before: dict[bool, dict[str, Any]] = {}
@@ -105,15 +112,24 @@ class Watch:
         """Marks of the data at the look before, if that was in the same epoch."""
         self._ahead: dict[str, None] = {}
         """Paths of data that training changes from step to step."""
+        self._beginning = Beginning()
+        self._otherwise: dict[str, None] = {}
+        """Paths of what no training changes, and begins otherwise than at the first start."""
         self._said: set[tuple[str, ...]] = set()
+
+    def arrive(self) -> None:
+        """Note what is there before the callbacks of training's begin: what they make then is
+        that of the first start, also at the next one."""
+        self._beginning.arrive(_marks(self._walk(), deep=False))
 
     def begin(self) -> None:
         """Note what everything is, before anything is restored and before the first step."""
         if not self._before:
             now = self._walk()
             self._first = {path: Shape.of(leaf) for path, leaf in now.leaves.items()}
-            self._owners = frozenset(now.owners)
+            self._owners, self._shapes = frozenset(now.owners), frozenset(now.shapes)
             self._before = {deep: _marks(now, deep=deep) for deep in (False, True)}
+            self._beginning.begin(now, self._before[False])
 
     @property
     def has_begun(self) -> bool:
@@ -137,8 +153,12 @@ class Watch:
                 self._lost[f"{path} ({UNREADABLE})"] = None
                 continue
             is_new = path not in before and now.leaves[path].kind is not Kind.CODE
-            if path in now.always or is_new or before.get(path, mark) != mark:
+            is_other = is_new or before.get(path, mark) != mark
+            if is_other or path in now.always or path in self._beginning.made:
                 self._changed[path] = None
+        for cache, data in now.caches.items():
+            if any(path.startswith(f"{data}.") for path in self._changed):
+                self._lost[cache] = None  # it holds samples as they were made before the change
         self._note_data(now, new_epoch=new_epoch)
         for path in [path for path in self._changed if path not in now.leaves]:
             del self._changed[path]
@@ -206,13 +226,17 @@ class Watch:
         beside = [path for path in self._differing if path in self._beside]
         differing = [path for path in self._differing if path not in self._beside]
         inside = [path for path, count in self._inside.items() if count > 1]
-        yield from self._new(again, UNKNOWN, self._lost, "{} begins again at a restart")
+        lost = [path for path in self._lost if not _is_below(path, self._lost)]
+        yield from self._new(again, UNKNOWN, lost, "{} begins again at a restart")
         yield from self._new(ALONE, UNKNOWN, beside)
         kind = STEPS_ONLY if self._keeps_ranks else UNKNOWN
         yield from self._new(DIFFERS, kind, differing, DIFFERS)
         yield from self._new(DRAWS, STEPS_ONLY, self._drawing)
         yield from self._new(AHEAD, UNKNOWN, self._ahead, AHEAD)
         yield from self._new(INSIDE, STEPS_ONLY, inside, INSIDE)
+        files = origin.files_of_script() if self._otherwise else frozenset()
+        other = [one for one in self._otherwise if not influence.tells_time(_name(one), files)]
+        yield from self._new(OTHERWISE, UNKNOWN, other, OTHERWISE)
 
     def _new(
         self, text: str, kind: Trajectory, paths: Iterable[str], note: str | None = None
@@ -227,8 +251,12 @@ class Watch:
         steering = [path for path in new if path not in idle]
         if steering:
             yield text.format(_listing(steering)), kind
-        if idle and note is not None:
-            yield f"{note.format(_listing(idle))}, and only output reads it", EXACT
+        saving = [path for path in idle if influence.decides_saves(_name(path), files)]
+        printed = [path for path in idle if path not in saving]
+        if saving and note is not None:
+            yield f"{note.format(_listing(saving))}, and decides what the script saves", EXACT
+        if printed and note is not None:
+            yield f"{note.format(_listing(printed))}, and only output reads it", EXACT
 
     # -- the checkpoint ---------------------------------------------------------------------------
 
@@ -237,7 +265,9 @@ class Watch:
 
         ``form`` makes of an entry what a checkpoint of another kind holds; TypeError refuses it.
         """
-        return self._entries((path for path in self._changed if path not in self._lost), form)
+        found = self._entries((path for path in self._changed if path not in self._lost), form)
+        begin = self._beginning.entry()
+        return found if begin is None else [*found, form(begin)]
 
     def capture_own(self) -> list[dict[str, Any]]:
         """Return, of this rank, what differs between the ranks."""
@@ -259,7 +289,8 @@ class Watch:
         if leaf.kind is Kind.STATE:
             state = value.state_dict()
             value = dict(state) if isinstance(state, dict) else state
-        is_of_batch = forms.has_length(value, self.batch) and not forms.is_tensor(leaf.owner)
+        is_of_batch = forms.has_length(value, self.batch, but=self._shapes)
+        is_of_batch &= not forms.is_tensor(leaf.owner)
         of_gpu = leaf.path in self._differing or is_of_batch
         return {
             "path": leaf.path,
@@ -280,6 +311,10 @@ class Watch:
         self.begin()
         now = self._walk()
         for entry in saved:
+            if entry["kind"] == beginning.ENTRY:
+                restored = [one["path"] for one in saved]
+                self._otherwise |= dict.fromkeys(self._beginning.resume(entry["value"], restored))
+                continue
             self._changed[entry["path"]] = None
             try:
                 self._put(now, entry, same_gpus=same_gpus)
@@ -346,7 +381,7 @@ def _marks(walked: Reach, *, deep: bool, only: Iterable[str] | None = None) -> d
 def _load(there: Any, saved: Any) -> None:
     """Raises NoData."""
     try:
-        there.load_state_dict(saved)
+        forms.load(there, saved)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NoData(str(error)) from error
 
@@ -373,6 +408,12 @@ def _held_of_process(owner: Any) -> dict[str, str]:
             if (doing := process_state.condition(value)) is not None:
                 found[name] = doing
     return found
+
+
+def _is_below(path: str, others: Mapping[str, None]) -> bool:
+    """Return whether a path leads through one of ``others``."""
+    names = path.split(".")
+    return any(".".join(names[:length]) in others for length in range(1, len(names)))
 
 
 def _name(path: str) -> str:

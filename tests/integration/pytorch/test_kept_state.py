@@ -101,6 +101,30 @@ def test_a_loop_goes_on_with_what_it_carries(forks: Forks, tmp_path: Path) -> No
     assert loop_verdict(reshaped) == ("exact", "for losses that are means over samples")
 
 
+def test_a_fit_that_begins_on_fewer_gpus_has_the_batch_of_the_first_start(
+    forks: Forks, tmp_path: Path
+) -> None:
+    straight = runs(forks, tmp_path / "straight", "two_fits", (2, None))
+    reshaped = runs(forks, tmp_path / "reshaped", "two_fits", (2, 10), (1, 30), (1, None))
+    assert_equal(straight, reshaped)
+    assert len(losses(reshaped)) == 2 * 4 * 6
+
+
+def test_a_loop_that_steps_an_optimizer_by_halves_goes_on(forks: Forks, tmp_path: Path) -> None:
+    straight = runs(forks, tmp_path / "straight", "wrapped_optimizer", (2, None))
+    reshaped = runs(forks, tmp_path / "reshaped", "wrapped_optimizer", (2, 5), (1, 20), (2, None))
+    assert_equal(straight, reshaped)
+    assert loop_verdict(reshaped)[0] == "exact"
+
+
+def test_gradients_that_a_step_leaves_to_the_next_one_are_named(
+    forks: Forks, tmp_path: Path
+) -> None:
+    bed = runs(forks, tmp_path / "faded", "faded_gradients", (1, 8))
+    said = "gradients of a step are left to the next one, and no checkpoint holds them"
+    assert loop_verdict(bed) == ("unknown", said)
+
+
 def test_hooks_weights_optimizers_and_generators_go_on(forks: Forks, tmp_path: Path) -> None:
     straight = runs(forks, tmp_path / "straight", "hooks_and_noise", (2, None))
     reshaped = runs(forks, tmp_path / "reshaped", "hooks_and_noise", (2, 5), (1, 20), (2, None))

@@ -31,3 +31,25 @@ def test_each_step_names_one_local_variable_on_every_python() -> None:
         ("LOAD_FAST", "self"),
         ("STORE_ATTR", "both"),
     ]
+
+
+class Counting:
+    """Makes samples, and counts them."""
+
+    served = 0
+    file: object = None
+
+    def counts(self) -> int:
+        self.served += 1
+        return self.served
+
+    def opens(self) -> object:
+        if self.file is None:
+            self.file = object()
+        return self.file
+
+
+def test_a_count_is_told_from_what_is_made_once() -> None:
+    functions = {one.__name__: one for one in script_code.methods(Counting)}
+    assert script_code.counted_names(functions["counts"]) == {"served"}
+    assert script_code.counted_names(functions["opens"]) == set()

@@ -54,6 +54,25 @@ BODIES: dict[str, tuple[str, str, bool]] = {
         "self.crit = f\nloss = self.crit(x)\nloss.backward()",
         True,
     ),
+    "counts by index": ("seen", "seen = zeros(4)\nnp.add.at(seen, y, 1)\nprint(seen)", False),
+    "a metric": (
+        "acc",
+        "from torchmetrics import Accuracy\nself.acc = Accuracy()\nself.acc(z, y)\n"
+        "self.log('acc', self.acc)",
+        False,
+    ),
+    "a metric that scales a loss": (
+        "acc",
+        "from torchmetrics import Accuracy\nself.acc = Accuracy()\nself.acc(z, y)\n"
+        "loss = f(x) * self.acc.compute()\nloss.backward()",
+        True,
+    ),
+    "the best of what is saved": ("best", "if v > best:\n  best = v\n  torch.save(m, f)", False),
+    "the best of what is saved and loaded": (
+        "best",
+        "if v > best:\n  best = v\n  torch.save(m, f)\nm.load_state_dict(torch.load(f))",
+        True,
+    ),
     "a name that no text sets": ("unknown", "print(1)", True),
 }
 
@@ -64,6 +83,22 @@ def test_steering(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(text)
     assert influence.steers(name, [str(file)]) is wanted
+
+
+def test_what_decides_what_is_saved_is_told_from_what_is_printed(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("if v > best:\n  best = v\n  torch.save(m, f)\nprint(mean)\nmean = 1")
+    assert influence.decides_saves("best", [str(file)])
+    assert not influence.decides_saves("mean", [str(file)])
+
+
+def test_a_moment_is_told_from_a_value_that_is_called_now(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("start = time.time()\nlast = start\nnow = train()\nrate = now * 2")
+    told = [
+        one for one in ("start", "last", "now", "rate") if influence.tells_time(one, [str(file)])
+    ]
+    assert told == ["start", "last"]
 
 
 def test_a_text_that_cannot_be_read_steers(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from reshape_sidecar.verdict import carried, loops
 from reshape_sidecar.verdict.loops import Keep, OwnState
+from reshape_sidecar.verdict.reach import Reach
 
 BODIES = {
     "a count": ("n = 0", "n += 1", {"n"}),
@@ -65,6 +66,33 @@ def test_carried_names(kind: str, tmp_path: Path) -> None:
     loop(tmp_path, before, body)(batches)
     found, _ = carried.names(frames[0])
     assert found - {"print", "min"} == wanted - {"io"}
+
+
+def test_the_loops_of_the_callers_carry_names_too(tmp_path: Path) -> None:
+    """The form of many references: a loop over epochs calls a function with the loop of batches."""
+    file = tmp_path / "reference.py"
+    file.write_text(
+        "def one_epoch(temperature):\n"
+        "    for batch in [1]:\n"
+        "        look()\n"
+        "def train():\n"
+        "    temperature, before = 4.0, 9.0\n"
+        "    for epoch in range(2):\n"
+        "        now = one_epoch(temperature)\n"
+        "        temperature *= 0.7 if now is None else 1.5\n"
+    )
+    found: list[dict[str, Any]] = []
+
+    def look() -> None:
+        walk = Reach()
+        carried.enter(sys._getframe(1), walk)
+        found.append({path: leaf.value for path, leaf in walk.leaves.items()})
+
+    space: dict[str, Any] = {"look": look, "__name__": "reference"}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    space["train"]()
+    assert [one["temperature"] for one in found] == [4.0, 2.8]
+    assert all("now" not in one for one in found)
 
 
 def test_code_without_a_file_carries_nothing() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
+import functools
 import io
 import itertools
+import math
 import multiprocessing
+import os
 import queue
 import random
+import sqlite3
 import threading
 import time
 import weakref
 from array import array
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -24,6 +30,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reshape_sidecar.hook.exactness import UNKNOWN
+from reshape_sidecar.verdict import origin
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import Watch
 
@@ -192,6 +200,7 @@ class Saving:
     def __init__(self) -> None:
         self.hidden = iter(())
         self.steps = 0
+        self.rate = 1.0
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}
@@ -210,6 +219,31 @@ def test_an_object_that_saves_itself_comes_back() -> None:
 
 def numbers() -> Iterator[int]:
     yield from range(10)
+
+
+class Steady:
+    """A state of a script that goes over to another one."""
+
+
+class Rising:
+    """The other one."""
+
+
+LEVELS = {1: 0.5}
+
+
+@functools.lru_cache
+def level_at(phase: int) -> float:
+    return LEVELS[phase]
+
+
+@functools.lru_cache
+def halved(size: int) -> float:
+    return math.floor(size) / 2
+
+
+def keep_by_identity(script: Script) -> None:
+    script.value[id(script)] = 0.5
 
 
 LOST: dict[str, tuple[Callable[[], Any], Callable[[Script], Any]]] = {
@@ -254,6 +288,26 @@ LOST: dict[str, tuple[Callable[[], Any], Callable[[Script], Any]]] = {
         lambda: np.poly1d([1.0, 2.0]),
         lambda script: setattr(script, "value", np.poly1d([1.0, 3.0])),
     ),
+    "a method of an iterator": (lambda: itertools.count().__next__, lambda script: script.value()),
+    "an iterator over others": (
+        lambda: zip(itertools.count(), "abc", strict=False),
+        lambda script: next(script.value),
+    ),
+    "rows of a file": (lambda: csv.reader(["a", "b"]), lambda script: next(script.value)),
+    "a store in memory": (
+        lambda: sqlite3.connect(":memory:"),
+        lambda script: script.value.executescript("create table t(a); insert into t values (1)"),
+    ),
+    "a value of a context": (
+        lambda: ContextVar("a", default=0),
+        lambda script: script.value.set(3),
+    ),
+    "a dictionary by identity": (dict, keep_by_identity),
+    "a cache of what changes": (lambda: level_at, lambda script: script.value(1)),
+    "the class of an object": (
+        lambda: Steady(),
+        lambda script: setattr(script.value, "__class__", Rising),
+    ),
     "an array of objects": (
         lambda: np.array([None, None], dtype=object),
         lambda script: script.value.__setitem__(1, 5),
@@ -274,9 +328,150 @@ def test_what_has_no_exact_form_is_named_once(kind: str) -> None:
     assert names(found) == []
     change(script)
     found.look()
-    assert [name.startswith("Script.value") for name in names(found)] == [True]
+    named = list(found.reasons("remedy"))
+    assert [kind for _, kind in named] == [UNKNOWN], named
+    assert named[0][0].startswith("Script.value")
     found.look()
     assert names(found) == []
+
+
+def test_a_state_among_the_members_of_an_enumeration_comes_back() -> None:
+    """The class of the members is reached first, and holds each of them too."""
+    second, found = restarted(
+        lambda: Script(phases=Phase, value=Phase.WARM),
+        lambda script: setattr(script, "value", Phase.COLD),
+    )
+    assert second.value is Phase.COLD
+    assert names(found) == []
+
+
+def test_another_choice_among_objects_of_the_script_is_named() -> None:
+    settings = [{"rate": 0.1}, {"rate": 0.2}]
+    script: Any = Script(settings=[Script(value=one) for one in settings])
+    script.now = script.settings[0]
+    found = watch(script)
+    found.begin()
+    assert names(found) == []
+    script.now = script.settings[1]
+    found.look()
+    assert names(found) == ["Script.now"]
+
+
+def test_a_method_that_is_replaced_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(self: Timed) -> None:
+        self.steps += 2
+
+    found = watch(Script(value=Timed()))
+    found.begin()
+    monkeypatch.setattr(Timed, "step", other)
+    found.look()
+    assert "Timed (methods)" in ",".join(reason for reason, _ in found.reasons("remedy"))
+
+
+class Ramp:
+    """Data that keep their samples, made at the level of that time."""
+
+    def __init__(self) -> None:
+        self.level, self.cache = 1.0, dict[int, float]()
+
+
+@pytest.mark.parametrize("level", [1.0, 2.0])
+def test_a_cache_of_samples_is_state_if_the_data_change(level: float) -> None:
+    script = Script(data=Ramp())
+    found = Watch(lambda walk: walk.data("data", script, "data", is_ahead=False))
+    found.begin()
+    script.data.cache[0], script.data.level = 0.5, level
+    found.look()
+    assert names(found) == ([] if level == 1 else ["data.cache"])
+
+
+def test_a_cache_of_a_function_of_its_arguments_is_no_state() -> None:
+    found = watch(Script(value=halved))
+    found.begin()
+    halved(8)
+    found.look()
+    assert names(found) == []
+
+
+def test_the_place_in_a_file_that_is_read_is_named() -> None:
+    with Path(__file__).open() as lines:
+        found = watch(Script(value=lines))
+        found.begin()
+        lines.readline()
+        found.look()
+    assert names(found) == ["Script.value"]
+
+
+def test_a_log_that_is_written_is_no_state(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "a") as log:
+        found = watch(Script(value=log))
+        found.begin()
+        log.write("step 1")
+        log.flush()
+        found.look()
+    assert names(found) == []
+
+
+def test_what_the_state_of_an_object_leaves_out_comes_back() -> None:
+    def train(script: Script) -> None:
+        script.value.steps, script.value.rate = 3, 0.5
+
+    second, found = restarted(lambda: Script(value=Saving()), train)
+    assert (second.value.steps, second.value.rate) == (3, 0.5)
+    assert names(found) == []
+
+
+def test_a_variable_of_the_environment_that_the_script_sets_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(origin, "words_of_script", lambda _: {"MARGIN"})
+    monkeypatch.setenv("MARGIN", "0.5")
+    monkeypatch.setenv("OTHER", "1")
+    found = Watch(lambda walk: walk.script())
+    found.begin()
+    os.environ.update(MARGIN="0.25", OTHER="2")
+    found.look()
+    saved = found.capture()
+    os.environ.update(MARGIN="0.5", OTHER="1")
+    Watch(lambda walk: walk.script()).restore(saved)
+    assert (os.environ["MARGIN"], os.environ["OTHER"]) == ("0.25", "1")
+
+
+class Begun:
+    """A script with a callback that reads a value off its model as training begins."""
+
+    def __init__(self, rate: float = 0.8) -> None:
+        self.rate = rate
+        self.base: Any = None
+
+    def begins(self) -> None:
+        self.base = [self.rate]
+
+
+def test_what_a_callback_makes_as_training_begins_is_that_of_the_first_start() -> None:
+    first, second = Begun(), Begun(rate=0.1)
+    found, again = watch(first), watch(second)
+    for one, script in ((found, first), (again, second)):
+        one.arrive()
+        script.begins()
+    found.begin()
+    found.look(deep=True)
+    again.restore(found.capture())
+    assert second.base == [0.8]
+    assert names(again) == ["Script.rate"], "the start's own is named"
+
+
+def test_a_measure_that_another_start_begins_with_otherwise_is_named_in_each_later_one() -> None:
+    starts = [Script(rate=0.2, ranks=2), Script(rate=0.1, ranks=1), Script(rate=0.1, ranks=1)]
+    saved: list[Any] = []
+    named = []
+    for script in starts:
+        found = watch(script)
+        found.restore(saved)
+        found.look(deep=True)
+        named.append(names(found))
+        saved = found.capture()
+    assert named == [[], ["Script.rate"], ["Script.rate"]]
 
 
 class Refusing(Saving):
@@ -289,7 +484,8 @@ def test_an_object_that_refuses_to_be_read_is_named() -> None:
     found.begin()
     found.look(deep=True)
     assert names(found) == ["Script.value"]
-    assert found.capture() == found.capture_own() == []
+    assert [entry["path"] for entry in found.capture()] == [""], "only how training began"
+    assert found.capture_own() == []
 
 
 def closure() -> Callable[[], int]:

@@ -97,7 +97,7 @@ def trainer(kind: Any = None, **options: Any) -> Any:
 
 
 def averaged_copy() -> None:
-    """A callback keeps an average of the weights in a copy of the model."""
+    """A callback keeps an average of the weights in a copy of the model, and how they began."""
     from transformers import TrainerCallback
 
     class Average(TrainerCallback):  # type: ignore[misc]
@@ -106,6 +106,7 @@ def averaged_copy() -> None:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             self.copy = copy.deepcopy(given["model"])
+            self.began = [size_of(given["model"].parameters())]
 
         def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             self.steps += 1
@@ -117,7 +118,7 @@ def averaged_copy() -> None:
 
     average = Average()
     trainer(callbacks=[average]).train()
-    kept(average=size_of(average.copy.parameters()), steps=average.steps)
+    kept(average=size_of(average.copy.parameters()), steps=average.steps, began=average.began)
 
 
 def harder_data() -> None:
@@ -249,6 +250,18 @@ def scheduled_accumulation() -> None:
     kept(weights=size_of(module.parameters()), scale=module.scale, notes=module.notes)
 
 
+def two_fits() -> None:
+    """A script trains two modules, one after the other."""
+
+    def on_train_epoch_end(module: Any) -> None:
+        module.notes.append(module.current_epoch)
+
+    for number in range(2):
+        module = lightning_module(on_train_epoch_end=on_train_epoch_end)
+        fit(module)
+        kept(**{f"weights{number}": size_of(module.parameters()), f"notes{number}": module.notes})
+
+
 # -- job.batches ----------------------------------------------------------------------------------
 
 
@@ -325,6 +338,74 @@ def hooks_and_noise() -> None:
             torch.distributed.all_reduce(mean := loss.detach().clone())
             say(f"{epoch}.{job.step}", mean.item() / torch.distributed.get_world_size())
     kept(made=optimizer.made, weights=size_of(model.parameters()))
+
+
+class Sharp(torch.optim.Optimizer):  # type: ignore[misc]
+    """An optimizer around another one, whose own ``step`` no loop calls: SAM."""
+
+    param_groups: Any
+
+    def __init__(self, weights: Any, **options: Any) -> None:
+        super().__init__(weights, options)
+        self.base = torch.optim.SGD(self.param_groups, **options)
+        self.param_groups = self.base.param_groups
+
+    def up(self) -> None:
+        with torch.no_grad():
+            for weight in self.param_groups[0]["params"]:
+                self.state[weight]["before"] = weight.clone()
+                weight.add_(weight.grad, alpha=0.05)
+        self.zero_grad()
+
+    def down(self) -> None:
+        with torch.no_grad():
+            for weight in self.param_groups[0]["params"]:
+                weight.copy_(self.state[weight]["before"])
+        self.base.step()
+        self.zero_grad()
+
+
+def wrapped_optimizer() -> None:
+    """A loop steps an optimizer by its two halves, under a schedule."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from reshape_sidecar import session
+
+    job = session.start()
+    torch.distributed.init_process_group("gloo")
+    model = DistributedDataParallel(network())
+    optimizer = Sharp(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.95)
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True)
+    given = {"model": model, "optimizer": optimizer, "scheduler": schedule}
+    for x, y in job.batches(loader, epochs=3, **given):
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.up()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.down()
+        schedule.step()
+        torch.distributed.all_reduce(mean := loss.detach().clone())
+        say(job.step, mean.item() / torch.distributed.get_world_size())
+    kept(rate=round(optimizer.base.param_groups[0]["lr"], 6))
+
+
+def faded_gradients() -> None:
+    """A loop lets half of each gradient go on into the next step."""
+    from reshape_sidecar import session
+
+    job = session.start()
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True)
+    for x, y in job.batches(loader, model=model, optimizer=optimizer, epochs=3):
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.grad.mul_(0.5)
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        say(job.step, loss.item())
 
 
 globals()[sys.argv[1]]()

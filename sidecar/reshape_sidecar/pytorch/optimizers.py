@@ -1,0 +1,50 @@
+"""The optimizers of a loop: when they have stepped, also where one of them wraps another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+class Steps:
+    """Counts the steps of the optimizers between two boundaries."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        families = [(optimizer, *_inside(optimizer)) for optimizer in optimizers]
+        self._counts = [[0] * len(family) for family in families]
+        """Steps of each optimizer and of those that it wraps, which a script may step alone."""
+        self._hooks = [
+            one.register_step_post_hook(self._counting(counts, number))
+            for family, counts in zip(families, self._counts, strict=True)
+            for number, one in enumerate(family)
+        ]
+
+    def take(self) -> int:
+        """Return the steps since the last boundary, 0 while an optimizer has not stepped."""
+        steps = [next(filter(None, counts), 0) for counts in self._counts]
+        if not all(steps):
+            return 0
+        for counts in self._counts:
+            counts[:] = [0] * len(counts)
+        return max(steps)
+
+    def end(self) -> None:
+        """Count no more."""
+        for hook in self._hooks:
+            hook.remove()
+
+    @staticmethod
+    def _counting(counts: list[int], number: int) -> Callable[..., None]:
+        def count(*_: object) -> None:
+            counts[number] += 1
+
+        return count
+
+
+def _inside(optimizer: Any) -> Iterator[Any]:
+    """Yield the optimizers that one wraps, as SAM does."""
+    for one in vars(optimizer).values():
+        if isinstance(one, torch.optim.Optimizer) and one is not optimizer:
+            yield one

@@ -1,0 +1,78 @@
+"""The measures with which training begins: the same ones at each start, or given back, or named.
+
+Does: follows values that nothing changes while a process trains, and that are others at a restart
+all the same: what a callback reads off the model or the optimizer as training begins, and what
+follows from the number of GPUs. Whole numbers, texts and flags stay out: the count of the ranks, a
+device, a path rightly belong to a start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from reshape_sidecar.verdict import forms
+from reshape_sidecar.verdict.reach import Kind, Reach
+
+ENTRY = "BEGIN"
+"""Kind of the entry of a checkpoint that holds the first start's measures."""
+
+
+class Beginning:
+    """What the values were before the first step of this process, and of the first one."""
+
+    def __init__(self) -> None:
+        self._arrived: dict[str, Any] | None = None
+        """Marks before the callbacks of training's begin; None: there are no such callbacks."""
+        self.made: frozenset[str] = frozenset()
+        """Paths of what these callbacks made: of the first start, so a checkpoint holds it."""
+        self._digests: dict[str, str] = {}
+        """Of each measure at the begin of the first start, as far as that is known."""
+        self._own: dict[str, str] = {}
+        """The same of this process."""
+
+    def arrive(self, marks: dict[str, Any]) -> None:
+        """Note what is there before the callbacks of training's begin."""
+        self._arrived = marks
+
+    def begin(self, now: Reach, marks: dict[str, Any]) -> None:
+        """Note what is there after them, before anything is restored."""
+        known = [
+            path
+            for path, leaf in now.leaves.items()
+            if leaf.kind is Kind.DATA and path not in now.saved and forms.measures(leaf.value)
+        ]
+        self._own = self._digests = {path: _digest(marks[path]) for path in known}
+        if self._arrived is not None:
+            before = self._arrived
+            self.made = frozenset(path for path in known if before.get(path) != marks[path])
+
+    def entry(self) -> dict[str, Any] | None:
+        """Return what a checkpoint holds; None if the script has no measure."""
+        if not self._digests:
+            return None
+        return {
+            "path": "",
+            "owner": "",
+            "key": None,
+            "kind": ENTRY,
+            "value": self._digests,
+            "process": {},
+            "of_gpu": False,
+        }
+
+    def resume(self, digests: dict[str, str], restored: Iterable[str]) -> Iterator[str]:
+        """Yield the paths of what is another value than at the first start's begin.
+
+        ``restored``: paths of what the checkpoint gives back.
+        """
+        self._digests = digests
+        known = frozenset(restored)
+        for path in digests.keys() & self._own.keys() - known:
+            if digests[path] != self._own[path]:
+                yield path
+
+
+def _digest(mark: Any) -> str:
+    return hashlib.blake2b(repr(mark).encode(), digest_size=8).hexdigest()
