@@ -1,6 +1,7 @@
 """The names that the body of a loop carries from one turn to the next, by its text.
 
-A name is carried if a turn reads it before it sets it, and sets it or changes what it holds.
+A name is carried if a turn reads it before it sets it, and sets it or changes what it holds; or if
+some turns set it, and the code behind the loop reads it.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
     read: set[str] = set()
     bound: set[str] = set()
     for loop in loops:
-        read |= _Body().of(loop.body).read
+        body = _Body().of(loop.body)
         bound |= _names(loop, ast.Store) | _names(loop, ast.Del)
+        at_times = _names(loop, ast.Store) - body.done
+        read |= body.read | (at_times & _read_after(own or tree, loops[0]))
     targets = {
         name
         for loop in loops
@@ -83,6 +86,13 @@ def _tree(file: str) -> ast.Module | None:
         return ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX))
     except (OSError, SyntaxError, ValueError):
         return None
+
+
+def _read_after(code: ast.AST, loop: Loop) -> set[str]:
+    """Return the names that code reads behind a loop."""
+    end = loop.end_lineno or loop.lineno
+    nodes = (node for node in ast.walk(code) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Load) and node.lineno > end}
 
 
 def _innermost_function(tree: ast.Module, line: int) -> Function | None:

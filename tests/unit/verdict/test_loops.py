@@ -19,6 +19,11 @@ from reshape_sidecar.verdict.reach import Reach
 BODIES = {
     "a count": ("n = 0", "n += 1", {"n"}),
     "the best value": ("best = 9.0", "best = min(best, batch)", {"best"}),
+    "what some turns set for the code behind": (
+        "best = None",
+        "if batch: best = batch",
+        {"best"},
+    ),
     "two names at once": (
         "best, wait = 9.0, 0",
         "best, wait = (batch, 0) if batch < best else (best, wait + 1)",
@@ -45,7 +50,7 @@ def loop(tmp_path: Path, before: str, body: str) -> Any:
     """Import a module whose function has the loop; return the function."""
     text = f"def train(batches):\n{indented(before or 'pass', 4)}\n    for batch in batches():\n"
     file = tmp_path / "a_loop.py"
-    file.write_text(text + indented(body, 8) + "\n")
+    file.write_text(text + indented(body, 8) + "\n    'best' in locals() and print(best)\n")
     spec = importlib.util.spec_from_file_location("a_loop", file)
     assert spec is not None
     assert spec.loader is not None
@@ -57,15 +62,14 @@ def loop(tmp_path: Path, before: str, body: str) -> Any:
 @pytest.mark.parametrize("kind", BODIES)
 def test_carried_names(kind: str, tmp_path: Path) -> None:
     before, body, wanted = BODIES[kind]
-    frames: list[FrameType] = []
+    found: list[frozenset[str]] = []
 
     def batches() -> list[int]:
-        frames.append(sys._getframe(1))
+        found.append(carried.names(sys._getframe(1))[0])
         return []
 
     loop(tmp_path, before, body)(batches)
-    found, _ = carried.names(frames[0])
-    assert found - {"print", "min"} == wanted - {"io"}
+    assert found[0] - {"print", "min"} == wanted - {"io"}
 
 
 def test_the_loops_of_the_callers_carry_names_too(tmp_path: Path) -> None:
