@@ -169,7 +169,10 @@ class Reach:
         before = set(self.leaves)
         self.take(path, f"owner of {path}", owner, key, getattr(owner, key, None))
         for found in self.leaves.keys() - before:
-            if CACHES.search(found):  # it only spares that a sample is read again
+            is_code = self.leaves[found].kind is Kind.CODE
+            if not is_code and CACHES.search(
+                found.rpartition(".")[2]
+            ):  # it only spares that a sample is read again
                 self.caches[found] = path
                 del self.leaves[found]
             elif is_ahead:
