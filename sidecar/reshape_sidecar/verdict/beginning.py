@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from reshape_sidecar.verdict import forms
-from reshape_sidecar.verdict.reach import Kind, Reach
+from reshape_sidecar.verdict.leaves import Kind
+from reshape_sidecar.verdict.reach import Reach
 
 ENTRY = "BEGIN"
 """Kind of the entry of a checkpoint that holds the first start's measures."""

@@ -15,19 +15,16 @@ import re
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Any
 
 from reshape_sidecar.hook import script_code
-from reshape_sidecar.hook.script_objects import position
-from reshape_sidecar.verdict import forms, marks, origin
+from reshape_sidecar.verdict import forms, leaves, marks, origin
+from reshape_sidecar.verdict.leaves import Kind, Leaf
 
 CACHES = re.compile(r"cache|_memo\b|\bmemo\b", re.IGNORECASE)
 """Names that data have for what they have read before."""
-EAGER_TENSOR = "EagerTensor"
-"""TensorFlow's tensor: a loop that carries one gets another one each step."""
 OF_OPTIMIZERS = ("state", "param_groups", "defaults", "_opt_called", "step")
 HOOKS_OF_OPTIMIZERS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 HOOKS_OF_MODULES = (
@@ -43,44 +40,6 @@ LOADS_BY = ("dataset", "sampler", "batch_sampler", "collate_fn")
 """What a loader makes its batches with."""
 LEAVES_MAX = 5000
 """Most values of one look; what is beyond is not looked at."""
-
-
-class Kind(Enum):
-    """What can be done with a value."""
-
-    DATA = auto()
-    """It has an exact form."""
-    STATE = auto()
-    """It saves and restores itself: ``state_dict`` and ``load_state_dict``."""
-    OPAQUE = auto()
-    """A look sees that it changes, and nothing restores it: an iterator, the length of a list."""
-    CODE = auto()
-    """A function, or a part of a model without weights: it matters if it becomes another one."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaf:
-    """A value, and where the script keeps it."""
-
-    path: str
-    kind: Kind
-    value: Any
-    owner_path: str
-    owner: Any
-    key: Any
-
-
-def rebind(owner: Any, key: Any, value: Any) -> None:
-    """Let ``owner`` hold ``value`` by ``key``. Raises NoData if it cannot."""
-    try:
-        if isinstance(owner, types.CellType):
-            owner.cell_contents = value
-        elif isinstance(owner, (MutableMapping, list)):
-            owner[key] = value
-        else:
-            setattr(owner, key, value)
-    except (AttributeError, TypeError, IndexError, ValueError) as error:
-        raise forms.NoData(str(error)) from error
 
 
 class Reach:
@@ -260,7 +219,9 @@ class Reach:
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
             return
         if (known := self._seen.get(id(value))) is not None:
-            if known and not isinstance(value, types.ModuleType | type):
+            if known and forms.is_data(value):
+                self._leaf(path, Kind.DATA, value, owner_path, owner, key, same_as=known)
+            elif known and not isinstance(value, types.ModuleType | type):
                 self._text(path, ["another name of", known])
             return
         self._seen[id(value)] = path
@@ -282,16 +243,24 @@ class Reach:
             self._leaf(path, Kind.STATE, value, owner_path, owner, key)
             if script_code.of_script(type(value)):  # its state may leave some of it out
                 self._attributes(path, value, depth, frozenset())
-        elif hasattr(type(value), "__next__") or type(value).__name__ == EAGER_TENSOR:
+        elif hasattr(type(value), "__next__") or type(value).__name__ == leaves.EAGER_TENSOR:
             self._leaf(path, Kind.OPAQUE, value, owner_path, owner, key)
         else:
             self._follow(path, value, depth)
 
     def _leaf(
-        self, path: str, kind: Kind, value: Any, owner_path: str, owner: Any, key: Any
+        self,
+        path: str,
+        kind: Kind,
+        value: Any,
+        owner_path: str,
+        owner: Any,
+        key: Any,
+        *,
+        same_as: str = "",
     ) -> None:
         path = _free(path, self.leaves)
-        self.leaves[path] = Leaf(path, kind, value, owner_path, owner, key)
+        self.leaves[path] = Leaf(path, kind, value, owner_path, owner, key, same_as)
 
     def _is_held(self, tensor: Any) -> bool:
         try:
@@ -470,31 +439,3 @@ def _free(path: str, taken: Mapping[str, Any]) -> str:
 def _saves_itself(value: Any) -> bool:
     kind = type(value)
     return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
-
-
-def mark_of(leaf: Leaf, marker: marks.Marker) -> Any:
-    """Return a mark that differs once the value of a leaf has changed."""
-    value = leaf.value
-    if leaf.kind is Kind.DATA:
-        return marker.mark(value)
-    if leaf.kind is Kind.STATE:
-        return marker.mark(_state_of(value))
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        return value
-    if leaf.kind is Kind.CODE:
-        code = getattr(value, "__code__", None)
-        return value.__qualname__, code and (code.co_filename, code.co_firstlineno)
-    if type(value).__name__ == EAGER_TENSOR:
-        return id(value)  # it never changes, and the walk keeps it alive
-    if (count := getattr(value, "_num_yielded", None)) is not None:
-        return id(value), count
-    if (content := marker.content(value)) is not None:
-        return type(value).__name__, content
-    return type(value).__name__, repr(position(value, lambda one: type(one).__name__))
-
-
-def _state_of(value: Any) -> Any:
-    state = value.state_dict()
-    return dict(state) if isinstance(state, dict) else state

@@ -19,11 +19,12 @@ from typing import Any
 
 from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
-from reshape_sidecar.verdict import beginning, forms, influence, origin, reach
+from reshape_sidecar.verdict import beginning, forms, influence, leaves, origin
 from reshape_sidecar.verdict.beginning import Beginning
 from reshape_sidecar.verdict.forms import NoData
+from reshape_sidecar.verdict.leaves import Kind, Leaf
 from reshape_sidecar.verdict.marks import Marker
-from reshape_sidecar.verdict.reach import Kind, Leaf, Reach
+from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.wire import Trajectory
 
 Reason = tuple[str, Trajectory]
@@ -199,7 +200,7 @@ class Watch:
         for path in [*self._changed, *self._compared][:DIGESTS_MAX]:
             leaf = now.leaves.get(path)
             if leaf is not None and leaf.kind in (Kind.DATA, Kind.STATE):
-                text = repr(reach.mark_of(leaf, marker))
+                text = repr(leaves.mark_of(leaf, marker))
                 found[path] = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return found
 
@@ -300,6 +301,7 @@ class Watch:
             "value": forms.copied(value),
             "process": _held_of_process(leaf.owner),
             "of_gpu": of_gpu,
+            "same_as": leaf.same_as,
         }
 
     def restore(self, saved: list[dict[str, Any]], *, same_gpus: bool = True) -> None:
@@ -331,7 +333,10 @@ class Watch:
             return
         if _is_flag(entry, leaf, owner) and entry["process"] != _held_of_process(owner):
             return  # about threads, files or profilers of the process before
-        there = leaf.value if leaf is not None and leaf.kind is Kind.DATA else None
+        if leaf is not None and leaf.same_as and leaf.same_as == entry.get("same_as"):
+            return  # it comes back under its first name
+        is_own = leaf is not None and leaf.kind is Kind.DATA and not leaf.same_as
+        there = leaf.value if leaf is not None and is_own else None
         of_gpu = there is None and entry.get("of_gpu", False) and _has_tensors(value)
         if not same_gpus and (of_gpu or forms.has_other_shape(there, value)):
             raise NoData(entry["path"])
@@ -340,7 +345,7 @@ class Watch:
             return
         if owner is None or entry["key"] is None:
             raise NoData(entry["path"])
-        reach.rebind(owner, entry["key"], bound)
+        leaves.rebind(owner, entry["key"], bound)
 
     # -- what comes back --------------------------------------------------------------------------
 
@@ -351,7 +356,7 @@ class Watch:
         first = self._first.get(leaf.path)
         if leaf.kind is Kind.STATE:
             return first is not None and first.kind is Kind.STATE
-        if first is not None and first.takes(leaf.value):
+        if first is not None and not leaf.same_as and first.takes(leaf.value):
             return True
         if leaf.owner is None or isinstance(leaf.owner, (tuple, list)):
             return False
@@ -372,7 +377,7 @@ def _marks(walked: Reach, *, deep: bool, only: Iterable[str] | None = None) -> d
     found = {}
     for path in walked.leaves if only is None else only:
         try:
-            found[path] = reach.mark_of(walked.leaves[path], marker)
+            found[path] = leaves.mark_of(walked.leaves[path], marker)
         except Exception:  # an object of the script that refuses to be read
             found[path] = UNREADABLE
     return found

@@ -345,6 +345,17 @@ def test_a_state_among_the_members_of_an_enumeration_comes_back() -> None:
     assert names(found) == []
 
 
+def test_another_choice_among_values_comes_back_and_leaves_the_choices_alone() -> None:
+    def make() -> Script:
+        settings = [{"rate": 0.1}, {"rate": 0.2}]
+        return Script(settings=[Script(value=one) for one in settings], now=settings[0])
+
+    second, found = restarted(make, lambda script: setattr(script, "now", script.settings[1].value))
+    assert second.now == {"rate": 0.2}
+    assert [one.value for one in second.settings] == [{"rate": 0.1}, {"rate": 0.2}]
+    assert names(found) == []
+
+
 def test_another_choice_among_objects_of_the_script_is_named() -> None:
     settings = [{"rate": 0.1}, {"rate": 0.2}]
     script: Any = Script(settings=[Script(value=one) for one in settings])

@@ -1,0 +1,85 @@
+"""A value that a script keeps: what can be done with it, where it is, and its mark."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from reshape_sidecar.hook.script_objects import position
+from reshape_sidecar.verdict import forms, marks
+
+EAGER_TENSOR = "EagerTensor"
+"""TensorFlow's tensor: a loop that carries one gets another one each step."""
+
+
+class Kind(Enum):
+    """What can be done with a value."""
+
+    DATA = auto()
+    """It has an exact form."""
+    STATE = auto()
+    """It saves and restores itself: ``state_dict`` and ``load_state_dict``."""
+    OPAQUE = auto()
+    """A look sees that it changes, and nothing restores it: an iterator, the length of a list."""
+    CODE = auto()
+    """A function, or a part of a model without weights: it matters if it becomes another one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """A value, and where the script keeps it."""
+
+    path: str
+    kind: Kind
+    value: Any
+    owner_path: str
+    owner: Any
+    key: Any
+    same_as: str = ""
+    """The first path to the object, if this is another one."""
+
+
+def rebind(owner: Any, key: Any, value: Any) -> None:
+    """Let ``owner`` hold ``value`` by ``key``. Raises NoData if it cannot."""
+    try:
+        if isinstance(owner, types.CellType):
+            owner.cell_contents = value
+        elif isinstance(owner, (MutableMapping, list)):
+            owner[key] = value
+        else:
+            setattr(owner, key, value)
+    except (AttributeError, TypeError, IndexError, ValueError) as error:
+        raise forms.NoData(str(error)) from error
+
+
+def mark_of(leaf: Leaf, marker: marks.Marker) -> Any:
+    """Return a mark that differs once the value of a leaf has changed."""
+    value = leaf.value
+    if leaf.same_as:
+        return leaf.same_as
+    if leaf.kind is Kind.DATA:
+        return marker.mark(value)
+    if leaf.kind is Kind.STATE:
+        return marker.mark(_state_of(value))
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return value
+    if leaf.kind is Kind.CODE:
+        code = getattr(value, "__code__", None)
+        return value.__qualname__, code and (code.co_filename, code.co_firstlineno)
+    if type(value).__name__ == EAGER_TENSOR:
+        return id(value)  # it never changes, and the walk keeps it alive
+    if (count := getattr(value, "_num_yielded", None)) is not None:
+        return id(value), count
+    if (content := marker.content(value)) is not None:
+        return type(value).__name__, content
+    return type(value).__name__, repr(position(value, lambda one: type(one).__name__))
+
+
+def _state_of(value: Any) -> Any:
+    state = value.state_dict()
+    return dict(state) if isinstance(state, dict) else state
