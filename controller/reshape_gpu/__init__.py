@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         RecordRejected,
         Refused,
         SettingError,
+        TooManyRequests,
         Unreachable,
         WaitTimeout,
     )
@@ -40,6 +41,7 @@ __all__ = [
     "RecordRejected",
     "Refused",
     "SettingError",
+    "TooManyRequests",
     "Unreachable",
     "WaitTimeout",
     "to_dataframe",

@@ -14,6 +14,7 @@ from reshape_gpu.errors import (
     Problem,
     RecordRejected,
     Refused,
+    TooManyRequests,
     Unreachable,
 )
 from reshape_gpu.requests import Request, Response
@@ -30,15 +31,21 @@ _KINDS: dict[int, type[ClientError]] = {
     409: Refused,
     413: Refused,
     422: RecordRejected,
+    429: TooManyRequests,
     503: Unreachable,
 }
 
 
 def response(there: Target, status: int, headers: Mapping[str, str], data: bytes) -> Response:
     """Return a successful answer. Raises ClientError for every other."""
-    if status >= 300:
-        raise _refused(there, status, data)
-    return Response(data, {key.lower(): value for key, value in headers.items()})
+    head = {key.lower(): value for key, value in headers.items()}
+    if status < 300:
+        return Response(data, head)
+    error = _refused(there, status, data)
+    wait = head.get("retry-after", "")
+    if isinstance(error, TooManyRequests) and wait.isascii() and wait.isdecimal():
+        error.again_after_s = float(wait)
+    raise error
 
 
 def value(there: Target, request: Request[T], found: Response) -> T | Response:

@@ -72,6 +72,12 @@ class Refused(ClientError):
     """The daemon refuses the token or the request."""
 
 
+class TooManyRequests(Refused):
+    """This user asks too often; nothing was changed. ``again_after_s``: when to ask again."""
+
+    again_after_s = 1.0
+
+
 class RecordRejected(Refused):
     """The daemon rejects a record; ``where`` of each problem is a field of the record."""
 

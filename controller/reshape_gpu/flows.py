@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from reshape_gpu import requests
-from reshape_gpu.errors import ClientError, Unreachable, WaitTimeout
+from reshape_gpu.errors import ClientError, TooManyRequests, Unreachable, WaitTimeout
 from reshape_gpu.requests import Request
 from reshape_gpu.values import EventView, JobPage, JobView
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 ASK_AGAIN_S = 0.5
 PATIENCE_S = 120.0
 """Time for which a flow that follows a job asks again, to survive a restart of the daemon."""
+SHARE_S = 60.0
+"""Time for which any request is sent again while its user asks too often."""
 POLL_S = 0.5
 LOG_WAIT_S = 20.0
 PAGE = 500
@@ -86,16 +88,24 @@ class LogPart:
 def asked(
     request: Request[T], patience_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Flow[T]:
-    """Send a request; a GET again for some time while no daemon answers."""
-    until_s = clock() + (patience_s if request.method == "GET" else 0.0)
+    """Send a request; a GET again for some time while no daemon answers, and any request when the
+    daemon says so, because its user asks too often."""
+    now_s = clock()
+    until_s = now_s + (patience_s if request.method == "GET" else 0.0)
+    share_until_s = now_s + SHARE_S
     while True:
+        pause_s = ASK_AGAIN_S
         try:
             answer: T = yield request
             return answer
         except Unreachable:
             if clock() >= until_s:
                 raise
-        yield Pause(ASK_AGAIN_S)
+        except TooManyRequests as error:
+            pause_s = error.again_after_s
+            if clock() + pause_s >= share_until_s:
+                raise
+        yield Pause(pause_s)
 
 
 def wait(

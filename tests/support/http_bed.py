@@ -23,7 +23,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import GpuId, HostId, Job
 from reshape_controller.http.app import Server, bind, host_names
-from reshape_controller.http.base import Context
+from reshape_controller.http.context import Context
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.admission import Admission

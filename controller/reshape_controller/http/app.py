@@ -32,8 +32,9 @@ from reshape_controller.http import (
     session,
     sidecar,
 )
-from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
+from reshape_controller.http.base import BODY_BYTES_MAX, Gate, NotFound
 from reshape_controller.http.connections import BoundedServer, connections_max
+from reshape_controller.http.context import Access
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi, rights_of, templates_of
 from reshape_gpu.values import KEY
 
@@ -42,7 +43,7 @@ NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PAUSE_S = 0.25
 """Pause before the next accept after such an error."""
 ROOM_S = 0.02
-"""Pause before the next accept while every connection has a request under way."""
+"""Longest pause before the next accept while every connection has a request under way."""
 LOG_AGAIN_S = 60.0
 """Least time between two log entries about it."""
 
@@ -55,12 +56,15 @@ class Accepting(socket.socket):
     which it accepts."""
 
     _log_at_s = 0.0
+    _pauses = False
+    """Whether it waits for its server's room, and not for descriptors."""
     has_room: Callable[[], bool] | None = None
     """Whether its server can take a connection."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection. Raises BlockingIOError also if none can be opened now."""
         if self.has_room is not None and not self.has_room():
+            self._pauses = True
             self._pause(ROOM_S)
             raise BlockingIOError
         try:
@@ -71,6 +75,11 @@ class Accepting(socket.socket):
             self._log(error)
             self._pause(PAUSE_S)
             raise BlockingIOError from None
+
+    def on_room(self) -> None:
+        """Accept again at once, because a connection has closed."""
+        if self._pauses:
+            self._resume(IOLoop.current())
 
     def _pause(self, pause_s: float) -> None:
         loop = IOLoop.current()
@@ -85,6 +94,7 @@ class Accepting(socket.socket):
             log.warning("no-connections-left", error=error.strerror, consequence=consequence)
 
     def _resume(self, loop: IOLoop) -> None:
+        self._pauses = False
         if self.fileno() >= 0:  # otherwise the server was stopped meanwhile
             loop.update_handler(self, IOLoop.READ)
 
@@ -94,7 +104,7 @@ HEADER_BYTES_MAX = 16 * 1024
 IDLE_CONNECTION_S = 75.0
 BODY_S = 10.0
 """Longest time for a body to arrive."""
-BACKLOG = 128
+BACKLOG = 1024
 
 _KEY = f"({KEY})"
 
@@ -248,8 +258,10 @@ class Server:
             body_timeout=BODY_S,
         )
         application.settings["on_permitted"] = self._server.on_permitted
+        application.settings["refuse"] = self._server.refuse
         if isinstance(listening, Accepting):
             listening.has_room = self._server.has_room
+            self._server.on_room = listening.on_room
         self._socket = listening
 
     @property

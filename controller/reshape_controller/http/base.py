@@ -10,8 +10,7 @@ import asyncio
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 import tornado.web
@@ -20,29 +19,24 @@ from tornado.http1connection import HTTP1Connection
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
-from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Identity, Role
 from reshape_controller.access.rights import Right, Verdict, decide, lists_all, refusal
-from reshape_controller.access.sessions import Session, Sessions
+from reshape_controller.access.sessions import Session
 from reshape_controller.core.errors import UnknownJob
-from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
-from reshape_controller.http.failures import DayEnds, completions
+from reshape_controller.http.context import Access, Context
+from reshape_controller.http.errors import (
+    ApiError,
+    ErrorBody,
+    TooSoon,
+    api_error,
+    bad_request,
+)
 from reshape_controller.http.host import split_host
 from reshape_controller.http.json_text import to_json
-from reshape_controller.http.log_watch import LogWatch
-from reshape_controller.http.metrics import NO_ROUTE, Metrics
-from reshape_controller.http.overtaking import StartReasons
-from reshape_controller.http.room import Room
-from reshape_controller.http.timeline import TimelineReader
-from reshape_controller.live.clock import Clock
-from reshape_controller.live.control import Control
-from reshape_controller.live.leadership import Leadership
-from reshape_controller.live.sidecar_hub import SidecarHub
-from reshape_controller.live.tokens import Tokens
+from reshape_controller.http.metrics import NO_ROUTE
 from reshape_controller.records import printable
 from reshape_controller.records.limits import NAME_LENGTH_MAX
 from reshape_controller.store.protocol import JobRow
-from reshape_launcher.spec import Containment, Hold
 
 REFUSED_BODY_S = 1.0
 """Longest wait for the body of a request that its headers refuse."""
@@ -58,55 +52,6 @@ READS = ("GET", "HEAD", "OPTIONS")
 
 log = structlog.get_logger("reshape.http")
 T = TypeVar("T")
-
-
-class Access(Protocol):
-    """The values that authorize a request."""
-
-    @property
-    def identities(self) -> Identities: ...
-
-    @property
-    def host_names(self) -> frozenset[str]: ...
-
-    @property
-    def metrics(self) -> Metrics: ...
-
-    @property
-    def peers(self) -> frozenset[str] | None: ...
-
-    @property
-    def sessions(self) -> Sessions | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The objects that handlers use; one per daemon."""
-
-    control: Control
-    hub: SidecarHub
-    tokens: Tokens
-    identities: Identities
-    host_names: frozenset[str]
-    """Names by which this daemon may be addressed (Host header without the port)."""
-    metrics: Metrics
-    timeline: TimelineReader
-    clock: Clock
-    leadership: Leadership | None = None
-    """None: this controller runs without an election."""
-    containment: Containment = Containment(Hold.CONTAINER)
-    isolation: str = ""
-    """What jobs may do on this machine; empty where they run in containers."""
-    """What holds the processes of attempts that start now."""
-    peers: frozenset[str] | None = None
-    """Addresses that may connect; None: all."""
-    room: Room = field(default_factory=Room)
-    log_watch: LogWatch = field(default_factory=LogWatch)
-    failures: DayEnds = field(default_factory=DayEnds)
-    completions: DayEnds = field(default_factory=completions)
-    start_reasons: StartReasons = field(default_factory=StartReasons)
-    sessions: Sessions | None = None
-    """Logins of the page; None: a cookie opens nothing."""
 
 
 @tornado.web.stream_request_body
@@ -234,11 +179,30 @@ class Gate(tornado.web.RequestHandler):
     def authorize(self) -> None:
         """Decide by the right and the identity's role. Raises ApiError."""
         right = self.right()
-        self._identity = None if right is Right.OPEN else self.identify()
+        if right is not Right.OPEN:  # a probe is never refused
+            self._identity = self.identify()
+            self._keep_pace()
         if self.session is not None and self.request.method not in READS:
             self.check_origin(needed=True)
             self.check_csrf(self.session)
         self.obey(self.verdict(right))
+
+    def _keep_pace(self) -> None:
+        """Count the request. Raises TooSoon; then the server refuses the next ones by itself."""
+        try:
+            self.context.paces.take(self._identity, self.share())
+        except TooSoon as error:
+            refuse = self.application.settings.get("refuse")
+            authorization = self.request.headers.get("Authorization")
+            if refuse is not None and authorization:
+                refuse(authorization, error.again_after_s, f"{to_json(error.body)}\n".encode())
+            raise
+
+    def share(self) -> str:
+        """The name under which a daemon's room and time are shared out; a stranger's address."""
+        if self._identity is None:
+            return self.request.remote_ip or ""
+        return self._identity.name
 
     def verdict(self, right: Right | None, owner: str | None = None) -> Verdict:
         """The decision about this request. ``owner``: user of the job, if it is known."""
@@ -304,6 +268,8 @@ class Gate(tornado.web.RequestHandler):
         failure = api_error(error) if isinstance(error, Exception) else None
         if failure is None:
             failure = ApiError(status_code, _own_error(status_code, error))
+        if failure.again_after_s:
+            self.set_header("Retry-After", str(failure.again_after_s))
         self.answer(failure.body, failure.status)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
@@ -407,10 +373,6 @@ class Handler(Gate):
                 raise unknown_job(self.path_args[0])
             self.obey(verdict)
             self.path_args[0] = row.id  # a name may belong to another job in a moment
-
-    def share(self) -> str:
-        """The name under which the room of a daemon is shared out."""
-        return self.identity.name
 
     def _leave(self) -> None:
         if self._share:

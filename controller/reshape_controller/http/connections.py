@@ -2,15 +2,16 @@
 
 Does: keeps descriptors free for the daemon's own work (the store, launches, checks of releases); at
 the bound closes the connection that has waited longest without a permitted request, so that clients
-that send nothing, or a part of a body, keep no other client out. State: since when each open
-connection has waited.
+that send nothing, or a part of a body, keep no other client out. Who was told when to ask again and
+asks earlier is refused before a handler is made. State: since when each open connection has waited,
+and who was told to wait.
 """
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -27,6 +28,15 @@ GIVE_WAY_S = 0.05
 """Time that a connection has before it gives way, or a burst of them would close its own first."""
 RESERVED_FILES = 256
 """Descriptors that connections leave to the daemon itself; of a low limit it is the half."""
+TOLD_MAX = 1_000
+"""Values of Authorization that are refused for a while; with more, the oldest is forgotten."""
+TOO_SOON = {
+    "Cache-Control": "no-store",
+    "Content-Type": "application/json; charset=utf-8",
+    "Retry-After": "1",
+    "Server": "reshape",
+    "X-Content-Type-Options": "nosniff",
+}
 LOG_AGAIN_S = 60.0
 """Least time between two log entries about a full server."""
 
@@ -55,7 +65,11 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         """Those of them with a request that needs no token, which begins with its headers."""
         self._asked: set[IOStream] = set()
         """Connections on which a request has come."""
+        self._told: dict[str, tuple[float, bytes]] = {}
+        """By the value of Authorization: until when its requests are refused, and the answer."""
         self._log_at_s = 0.0
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when a connection has closed."""
 
     @property
     def open_connections(self) -> int:
@@ -84,13 +98,25 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         """Begin to wait for the headers of a connection's next request."""
         self._waiting[server_conn.stream] = time.monotonic()
         delegate = super().start_request(server_conn, request_conn)
-        return _UntilHeaders(delegate, self, server_conn.stream)
+        return _UntilHeaders(delegate, self, server_conn.stream, request_conn)
 
     def on_headers(self, stream: IOStream) -> None:
         """Note that the headers of a request have come."""
         self._waiting.pop(stream, None)
         self._waiting[stream] = time.monotonic()
         self._asked.add(stream)
+
+    def refuse(self, authorization: str, wait_s: float, body: bytes) -> None:
+        """Answer requests with this value of Authorization with 429 for so long."""
+        self._told.pop(authorization, None)
+        self._told[authorization] = time.monotonic() + wait_s, body
+        if len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
+
+    def refusal(self, authorization: str) -> bytes | None:
+        """The answer to a request that comes before it may; None if it may come."""
+        until_s, body = self._told.get(authorization, (0.0, b""))
+        return body if time.monotonic() < until_s else None
 
     def on_permitted(self, stream: IOStream | None, *, is_open: bool) -> None:
         """Note that a request is permitted by its headers. ``is_open``: it needs no token, so until
@@ -140,17 +166,23 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         self._waiting.pop(stream, None)
         self._open.pop(stream, None)
         self._asked.discard(stream)
+        self.on_room()
 
 
 class _UntilHeaders(httputil.HTTPMessageDelegate):
     """Passes a request on, and tells the server when its headers are there, and when all of it."""
 
     def __init__(
-        self, inner: httputil.HTTPMessageDelegate, server: BoundedServer, stream: IOStream
+        self,
+        inner: httputil.HTTPMessageDelegate,
+        server: BoundedServer,
+        stream: IOStream,
+        connection: httputil.HTTPConnection,
     ) -> None:
         self._inner = inner
         self._server = server
         self._stream = stream
+        self._connection = connection
 
     def headers_received(
         self,
@@ -158,6 +190,9 @@ class _UntilHeaders(httputil.HTTPMessageDelegate):
         headers: httputil.HTTPHeaders,
     ) -> Awaitable[None] | None:
         self._server.on_headers(self._stream)
+        body = self._server.refusal(headers.get("Authorization", ""))
+        if body is not None:
+            self._inner = _TooSoon(self._connection, body)
         return self._inner.headers_received(start_line, headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
@@ -169,3 +204,17 @@ class _UntilHeaders(httputil.HTTPMessageDelegate):
 
     def on_connection_close(self) -> None:
         self._inner.on_connection_close()
+
+
+class _TooSoon(httputil.HTTPMessageDelegate):
+    """Answers a request that was told to wait, once it is whole: less would lose the answer."""
+
+    def __init__(self, connection: httputil.HTTPConnection, body: bytes) -> None:
+        self._connection = connection
+        self._body = body
+
+    def finish(self) -> None:
+        headers = httputil.HTTPHeaders(TOO_SOON | {"Content-Length": str(len(self._body))})
+        line = httputil.ResponseStartLine("HTTP/1.1", 429, "Too Many Requests")
+        self._connection.write_headers(line, headers, self._body)
+        self._connection.finish()

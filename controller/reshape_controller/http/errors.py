@@ -34,12 +34,18 @@ class ErrorBody:
 
 
 class ApiError(Exception):
-    """An error to answer a request with. ``status`` is the HTTP status."""
+    """An error to answer a request with. ``status`` is the HTTP status; ``again_after_s``: when the
+    same request may be sent again; 0 if that is not known."""
 
-    def __init__(self, status: int, body: ErrorBody) -> None:
+    def __init__(self, status: int, body: ErrorBody, again_after_s: int = 0) -> None:
         super().__init__(body.message)
         self.status = status
         self.body = body
+        self.again_after_s = again_after_s
+
+
+class TooSoon(ApiError):
+    """An identity asks too often; it is refused until it may ask again."""
 
 
 def bad_request(message: str, path: str = "", hint: str = "") -> ApiError:
@@ -83,7 +89,7 @@ def api_error(error: Exception) -> ApiError | None:
             return ApiError(409, ErrorBody("conflict", str(error), "", error.hint))
         case TooManyTrials():
             what, _, remedy = str(error).partition("; ")
-            return ApiError(429, ErrorBody("too-many-requests", what, "", remedy))
+            return ApiError(429, ErrorBody("too-many-requests", what, "", remedy), 1)
         case TrialFailed():
             what, _, remedy = str(error).partition("; ")
             return ApiError(503, ErrorBody("trial-failed", what, "", remedy))

@@ -14,7 +14,8 @@ from reshape_controller.access.identities import Identities
 from reshape_controller.core.model import Job
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.http.app import LOOPBACK, PAGE_ROUTES, ROUTES, Route, host_names
-from reshape_controller.http.base import Context, Handler
+from reshape_controller.http.base import Handler
+from reshape_controller.http.context import Context
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.admission import Admission

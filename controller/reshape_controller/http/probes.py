@@ -6,7 +6,7 @@ should connect here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.rights import Right
@@ -14,6 +14,7 @@ from reshape_controller.http.base import Gate
 from reshape_controller.http.errors import ApiError, ErrorBody
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
+from reshape_controller.http.room import Paces
 from reshape_controller.live.leadership import Leadership
 from reshape_gpu.values import Health, Status
 
@@ -29,6 +30,7 @@ class StandbyContext:
     peers: frozenset[str] | None = None
     sessions: None = None
     """A standby takes no cookies."""
+    paces: Paces = field(default_factory=Paces)
 
 
 class Alive(Gate):

@@ -61,7 +61,8 @@ class SessionPage(Handler):
         if wait_s > 0:
             what = f"too many logins from {address} have failed"
             hint = f"try again in {math.ceil(wait_s)} s, or use a link of: reshape page"
-            raise ApiError(429, ErrorBody("too-many-logins", what, "body", hint))
+            body = ErrorBody("too-many-logins", what, "body", hint)
+            raise ApiError(429, body, math.ceil(wait_s))
         if kind == "link":
             session = self._sessions.begin_by_link(text)
             remedy = "make a new link, which opens one session within a minute: reshape page"

@@ -81,12 +81,15 @@ class SideCar(Handler):
             desired = await self._exchange
         if not has_room and (desired is None or not _is_news(desired, observed)):
             what = "more polls wait than this controller has connections for"
-            raise ApiError(429, ErrorBody("too-many-requests", what, "query wait_s", "try again"))
+            raise ApiError(
+                429, ErrorBody("too-many-requests", what, "query wait_s", "try again"), 1
+            )
         return desired
 
     def share(self) -> str:
         """Each worker has a share of its own."""
-        return f"{self.identity.name}/{self._worker()}"
+        own = super().share()
+        return own if self._identity is None else f"{own}/{self._worker()}"
 
     def _level(self) -> int:
         """Return the level of the SideCar; raises ApiError if its header is no number."""

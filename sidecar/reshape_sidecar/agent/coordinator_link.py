@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import quote
@@ -61,6 +62,8 @@ class CoordinatorLink:
         self._level = 1
         """Level of the reports that the coordinator knows."""
         self._backoff_s = limits.BACKOFF_MIN_S
+        self._not_before_s = 0.0
+        """Steady time before which the coordinator wants no request."""
         self._trouble: str | None = None
         self.sequence_acknowledged = -1
         self.unknown_attempt = False
@@ -117,6 +120,7 @@ class CoordinatorLink:
             desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:
             self.unknown_attempt = error.code in UNKNOWN_ATTEMPT
+            self._not_before_s = time.monotonic() + _retry_after_s(error)
             if error.code == HTTPStatus.BAD_REQUEST:
                 self._level = 1  # an older coordinator may have taken over
             self._on_failure(f"HTTP {error.code} {error.message}")
@@ -135,7 +139,8 @@ class CoordinatorLink:
         return self._learn(desired) or current or wait_s == 0.0
 
     async def _back_off(self) -> None:
-        await asyncio.sleep(self._backoff_s * random.uniform(0.5, 1.0))
+        pause_s = self._backoff_s * random.uniform(0.5, 1.0)
+        await asyncio.sleep(max(pause_s, self._not_before_s - time.monotonic()))
         self._backoff_s = min(self._backoff_s * 2, limits.BACKOFF_MAX_S)
 
     def _on_failure(self, trouble: str) -> None:
@@ -149,3 +154,9 @@ class CoordinatorLink:
         if self._trouble is not None:
             self._trouble = None
             log.info("coordinator %s answers", self._url)
+
+
+def _retry_after_s(error: HTTPError) -> float:
+    """Return the pause that an answer asks for; 0 without one, and at most our own longest."""
+    text = error.response.headers.get("Retry-After", "") if error.response is not None else ""
+    return min(float(text), limits.BACKOFF_MAX_S) if text.isascii() and text.isdecimal() else 0.0

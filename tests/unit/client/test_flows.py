@@ -10,7 +10,7 @@ import pytest
 
 from reshape_controller.core.attempts import PAUSED
 from reshape_gpu import flows, lines, requests
-from reshape_gpu.errors import NotFound, Unreachable, WaitTimeout
+from reshape_gpu.errors import NotFound, TooManyRequests, Unreachable, WaitTimeout
 from reshape_gpu.flows import Flow, Item, LogPart, Pause, Run
 from reshape_gpu.requests import Request, Response
 from reshape_gpu.values import PAUSED_FOR_ERROR, EventView, History, JobPage, JobView
@@ -99,6 +99,31 @@ def test_the_patience_for_a_daemon_that_is_away_is_limited() -> None:
 def test_a_request_that_changes_state_is_sent_once() -> None:
     with pytest.raises(Unreachable):
         carried_out(flows.asked(requests.act("a", "cancel"), flows.PATIENCE_S), GONE)
+
+
+def too_many(again_after_s: float) -> TooManyRequests:
+    error = TooManyRequests.of("ada sends more than 50 requests a second")
+    error.again_after_s = again_after_s
+    return error
+
+
+def test_a_user_who_asks_too_often_is_asked_to_wait_and_every_request_comes_again() -> None:
+    run = Run(flows.asked(requests.act("a", "cancel"), 0.0))
+    assert isinstance(run.next_step(), Request)
+    run.failed(too_many(3.0))
+    assert run.next_step() == Pause(3.0), "as the daemon says"
+    assert isinstance(run.next_step(), Request)
+    run.answered(job("cancelled"))
+    assert run.next_step() is None
+    assert run.result == job("cancelled")
+
+
+def test_a_request_that_comes_too_often_for_a_minute_is_an_error() -> None:
+    times = itertools.count()
+    flow = flows.asked(requests.job("a"), 0.0, lambda: float(next(times)))
+    with pytest.raises(TooManyRequests, match="more than 50"):
+        carried_out(flow, *[too_many(1.0)] * 500)
+    assert next(times) <= flows.SHARE_S + 5
 
 
 def test_an_error_of_the_daemon_ends_a_wait() -> None:

@@ -293,7 +293,7 @@ def test_a_rotation_under_load_refuses_no_request(tmp_path: Path) -> None:
     path = tmp_path / token_file.FILE_NAME
     secrets = [token_file.new_token() for _ in range(4)]
     digests = [digest(secret.encode()) for secret in secrets]
-    first = NamedToken("ada", Role.USER, digests[0], NOW_S)
+    first = NamedToken("ada", Role.OPERATOR, digests[0], NOW_S)  # a user has a pace
     token_file.edit(path, lambda file: file.created(first))
     newest = 0
 

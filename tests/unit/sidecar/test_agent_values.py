@@ -169,6 +169,41 @@ def test_reports_fall_back_to_the_first_level_once_a_coordinator_refuses_them(
     assert [codec.loads(Observed, body).saves for body in sent] == [None, Saves.NEVER, None]
 
 
+@pytest.mark.parametrize(
+    ("said", "least_s"), [("1", 1.0), ("", 0.0), ("-9", 0.0), ("soon", 0.0), ("9" * 9, 0.3)]
+)
+def test_a_coordinator_that_is_asked_too_often_says_when_to_ask_again(
+    said: str, least_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_s: list[float] = []
+    if len(said) > 2:
+        monkeypatch.setattr(limits, "BACKOFF_MAX_S", 0.3)
+
+    async def fetch(client: object, request: HTTPRequest) -> HTTPResponse:
+        asked_s.append(asyncio.get_running_loop().time())
+        headers = HTTPHeaders({"Retry-After": said})
+        raise HTTPClientError(429, response=HTTPResponse(request, 429, headers=headers))
+
+    monkeypatch.setattr(SimpleAsyncHTTPClient, "fetch", fetch)
+
+    async def report_twice() -> None:
+        link = CoordinatorLink(
+            spec("./t"),
+            token=lambda: "t",
+            observe=lambda: Observed("j", 1, 1, 1, Phase.RUNNING),
+            learn=lambda desired: True,
+            on_acknowledged=lambda: None,
+        )
+        link.push()
+        reporting = asyncio.create_task(link.push_forever())
+        while len(asked_s) < 2:
+            await asyncio.sleep(0.01)
+        reporting.cancel()
+
+    asyncio.run(asyncio.wait_for(report_twice(), 20))
+    assert least_s <= asked_s[1] - asked_s[0] < least_s + 1.0
+
+
 def test_sequences_of_a_later_start_are_all_higher() -> None:
     memory = Memory(boot=2, desired=OLD)
     late = memory.boot * reporting.SEQUENCES_PER_BOOT

@@ -28,8 +28,8 @@ from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import FieldError, JobSpec
 from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
-from reshape_controller.http.base import Context
 from reshape_controller.http.connections import connections_max
+from reshape_controller.http.context import Context
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
 from reshape_controller.http.room import Room

@@ -19,7 +19,8 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve.ip_address import address_and_port
 from reshape_controller.http.app import LEADER_ROUTES, Route, Server
-from reshape_controller.http.base import Context, Gate, NotFound
+from reshape_controller.http.base import Gate, NotFound
+from reshape_controller.http.context import Context
 from reshape_controller.http.probes import StandbyContext
 from reshape_gpu.config import Config
 from reshape_sidecar import foreign, state_files
