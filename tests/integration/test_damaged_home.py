@@ -6,6 +6,9 @@ The real command, a process for each start: one damage of each kind and file tha
 
 from __future__ import annotations
 
+import os
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,30 @@ def test_a_damaged_file_is_a_sentence_or_no_trouble(
     assert name in FILES
     assert damage in DAMAGES
     assert damaged(whole[0], name, damage, tmp_path).fault(whole[1]) == ""
+
+
+def modes(home: Path) -> dict[str, str]:
+    return {entry.name: f"{stat.S_IMODE(entry.stat().st_mode):03o}" for entry in home.iterdir()}
+
+
+def test_a_home_that_others_could_read_is_closed_at_a_start_and_told_once(
+    whole: tuple[Path, int], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(whole[0], home)
+    (home / "jobs").mkdir(exist_ok=True)
+    secrets = ("token", "secret", "tokens.json")
+    loose = [each for each in home.iterdir() if each.name not in secrets]
+    for each in loose:
+        each.chmod(0o777 if each.is_dir() else 0o666)
+    before = os.umask(0)
+    try:
+        first, second = start(home), start(home)
+    finally:
+        os.umask(before)
+    assert (first.code, second.code) == (None, None), first.said + second.said
+    assert "home-files-closed" in first.said
+    assert all(each.name in first.said for each in loose)
+    assert "home-files-closed" not in second.said
+    assert set(modes(home).values()) == {"600", "711"}
+    assert [name for name, mode in modes(home).items() if mode == "711"] == ["jobs"]

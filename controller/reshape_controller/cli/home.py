@@ -41,6 +41,7 @@ from reshape_sidecar.init import files
 TOKEN_BYTES = 32
 _OTHERS, _OTHERS_WRITE = 0o066, 0o022
 """Modes by which other users may do more than pass, as those of jobs do."""
+_SECRETS = ("token", "secret", token_file.FILE_NAME)
 _SECRET_REMEDY = "restore it from a backup; or remove it, and the next start creates a new one"
 LOCK_TRIES = 10
 LOCK_PAUSE_S = 0.1
@@ -81,8 +82,8 @@ class Home(HomeFolder):
         return self.folder / sessions.FILE_NAME
 
     def prepare(self) -> None:
-        """Create the folder, check that it is writable, and close it to other users, who may only
-        pass through it. Raises CliError."""
+        """Create the folder, check that it is writable, and close it and what lies in it to other
+        users, who may only pass through. Raises CliError."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.folder / f".probe-{os.getpid()}"
@@ -95,6 +96,12 @@ class Home(HomeFolder):
                 str(self.folder),
                 "give a folder that you can write: --home DIR or RESHAPE_HOME",
             ) from None
+        self._close()
+        self._close_entries()
+
+    def _close(self) -> None:
+        """Close the folder to other users, if nobody else can have put anything into it. Raises
+        CliError."""
         status = self.folder.stat()
         mode = stat.S_IMODE(status.st_mode)
         if not mode & _OTHERS:
@@ -110,6 +117,24 @@ class Home(HomeFolder):
         self.folder.chmod(mode & ~_OTHERS)
         now = f"{mode & ~_OTHERS:03o}"
         log.warning("home-closed", folder=str(self.folder), mode=f"{mode:03o}", now=now)
+
+    def _close_entries(self) -> None:
+        """Close what lies in the folder to other users, as what is made there now is, and say so
+        once. A secret that others could read is not closed: ``_checked`` refuses it."""
+        closed = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                others = {stat.S_IFDIR: _OTHERS, stat.S_IFREG: 0o077}.get(
+                    stat.S_IFMT(status.st_mode), 0
+                )
+                mode = stat.S_IMODE(status.st_mode)
+                if mode & others and entry.name not in _SECRETS:
+                    with contextlib.suppress(PermissionError):  # another user's
+                        os.chmod(entry.path, mode & ~others)
+                        closed.append(entry.name)
+        if closed:
+            log.warning("home-files-closed", folder=str(self.folder), names=sorted(closed))
 
     def _foreign(self) -> str:
         """Return the name of an entry that another user has made; empty without one."""

@@ -91,7 +91,7 @@ class Groups:
             _enable(group.parent, self._named)
             limited_by = cgroup.limit(group, limits)
         note = GroupFile(str(group), files.boot_id(), tuple(map(str, limited_by)))
-        durable.write_whole(folder.path / GROUP_FILE, codec.dumps(note).encode())
+        durable.write_whole(folder.path / GROUP_FILE, codec.dumps(note).encode(), 0o600)
         return note
 
     def of(self, folder: Folder) -> Path | None:

@@ -118,4 +118,4 @@ class MemoryFile:
 
     def save(self, memory: Memory) -> None:
         """Store ``memory``; it is on the disk when this returns."""
-        durable.write_whole(self._path, codec.dumps(memory).encode(errors="replace"))
+        durable.write_whole(self._path, codec.dumps(memory).encode(errors="replace"), 0o600)
