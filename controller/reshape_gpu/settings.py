@@ -162,6 +162,14 @@ SETTINGS = (
         help="URL by which pods reach the daemon, if --sidecar-bind is not it.",
     ),
     Setting(
+        "sidecar_tls",
+        "pinned",
+        "SideCars in pods take only this daemon's own key (pinned), or speak plain HTTP (off)",
+        choices=("pinned", "off"),
+        metavar="pinned|off",
+        help="Whether SideCars in pods take only this daemon's own key, or speak plain HTTP.",
+    ),
+    Setting(
         "lease",
         None,
         "Kubernetes Lease with which several daemons elect a leader",

@@ -228,8 +228,10 @@ class Server:
         otherwise: type[Gate] = NotFound,
         connections: int | None = None,
         tls: ssl.SSLContext | None = None,
+        tls_too: ssl.SSLContext | None = None,
     ) -> None:
-        """``connections``: most that may be open; None: as this process's limit of files allows."""
+        """``connections``: most that may be open; None: as this process's limit of files allows.
+        ``tls_too``: for connections that begin with TLS, where others may be plain."""
         application = tornado.web.Application(
             [
                 (
@@ -250,6 +252,7 @@ class Server:
         self._server = BoundedServer(
             application,
             ssl_options=tls,
+            tls_too=tls_too,
             connections_max=connections_max() if connections is None else connections,
             max_header_size=HEADER_BYTES_MAX,
             max_body_size=4 * BODY_BYTES_MAX,

@@ -10,6 +10,8 @@ and who was told to wait.
 from __future__ import annotations
 
 import resource
+import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,6 +30,8 @@ GIVE_WAY_S = 0.05
 """Time that a connection has before it gives way, or a burst of them would close its own first."""
 RESERVED_FILES = 256
 """Descriptors that connections leave to the daemon itself; of a low limit it is the half."""
+TLS_BEGINS = b"\x16"
+"""First byte of a TLS connection; none of HTTP's methods begins with it."""
 TOLD_MAX = 1_000
 """Values of Authorization that are refused for a while; with more, the oldest is forgotten."""
 TOO_SOON = {
@@ -56,6 +60,10 @@ class BoundedServer(tornado.httpserver.HTTPServer):
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         self._connections_max: int = kwargs.pop("connections_max")
+        self._tls_too: ssl.SSLContext | None = kwargs.pop("tls_too", None)
+        self._unknown: dict[socket.socket, float] = {}
+        """Connections that have sent nothing, of which it is not known whether they speak TLS; the
+        longest wait first."""
         super().initialize(*args, **kwargs)
         self._streams: set[IOStream] = set()
         self._waiting: dict[IOStream, float] = {}
@@ -74,18 +82,57 @@ class BoundedServer(tornado.httpserver.HTTPServer):
     @property
     def open_connections(self) -> int:
         """Number of connections that hold a descriptor."""
-        return len(self._streams)
+        return len(self._streams) + len(self._unknown)
 
     def has_room(self) -> bool:
         """Whether a connection can be taken, if need be in place of one that gives way."""
-        if len(self._streams) < self._connections_max:
+        if self.open_connections < self._connections_max:
             return True
-        since_s = next(iter(self._waiting.values()), None)
+        oldest = (next(iter(each.values()), None) for each in (self._unknown, self._waiting))
+        since_s = min((at_s for at_s in oldest if at_s is not None), default=None)
         return since_s is not None and time.monotonic() - since_s >= GIVE_WAY_S
+
+    def stop(self) -> None:
+        """Accept no more connections, and close those that have sent nothing."""
+        super().stop()
+        for connection in tuple(self._unknown):
+            self._drop(connection)
+
+    def _handle_connection(self, connection: socket.socket, address: Any) -> None:
+        """Serve a new connection; with ``tls_too`` once its first byte says whether it has TLS."""
+        if self._tls_too is None:
+            super()._handle_connection(connection, address)
+            return
+        if self.open_connections >= self._connections_max and not self._make_room():
+            connection.close()
+            return
+        self._unknown[connection] = time.monotonic()
+        loop = IOLoop.current()
+        loop.add_handler(connection, lambda *_: self._on_first_byte(connection, address), loop.READ)
+        loop.call_later(HEADER_S, self._drop, connection)
+
+    def _on_first_byte(self, connection: socket.socket, address: Any) -> None:
+        try:
+            first = connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            first = b""
+        if not first:
+            self._drop(connection)
+            return
+        del self._unknown[connection]
+        IOLoop.current().remove_handler(connection)
+        self.ssl_options = self._tls_too if first == TLS_BEGINS else None
+        super()._handle_connection(connection, address)
+
+    def _drop(self, connection: socket.socket) -> None:
+        if self._unknown.pop(connection, None) is not None:
+            IOLoop.current().remove_handler(connection)
+            connection.close()
+            self.on_room()
 
     def handle_stream(self, stream: IOStream, address: Any) -> None:
         """Serve a new connection, in place of an idle one if there is no room."""
-        if len(self._streams) >= self._connections_max and not self._make_room():
+        if self.open_connections >= self._connections_max and not self._make_room():
             stream.close()
             return
         self._streams.add(stream)
@@ -147,10 +194,13 @@ class BoundedServer(tornado.httpserver.HTTPServer):
             consequence = "idle connections are closed for new ones"
             count = self._connections_max
             log.warning("connections-full", connections=count, consequence=consequence)
-        stream = next(iter(self._waiting), None)
-        if stream is None:
+        unknown, stream = next(iter(self._unknown), None), next(iter(self._waiting), None)
+        if unknown is not None:
+            self._drop(unknown)
+        elif stream is not None:
+            self._close(stream)
+        else:
             return False
-        self._close(stream)
         return True
 
     def _close_if_silent(self, stream: IOStream) -> None:

@@ -25,6 +25,9 @@ class LaunchSettings:
     device_truth: Path | None = None
     standby: Shortcut = Shortcut.AUTO
     """OFF: no job of this daemon has a zygote, whatever its record says."""
+    controller_key: str | None = None
+    """SHA-256 of the public key that SideCars take at ``coordinator_url``; None: as before keys
+    were pinned, which is for loopback, and for a proxy with TLS."""
     overlap: Shortcut = Shortcut.AUTO
     """OFF: no job of this daemon has a successor, whatever its record says."""
 
@@ -55,6 +58,7 @@ def launch_spec(
         code=spec.code or str(folder / "work"),
         checkpoints=spec.checkpoints or str(folder / "checkpoints"),
         coordinator_url=settings.coordinator_url,
+        controller_key=settings.controller_key,
         epoch=epoch,
         device_mode=settings.device_mode,
         host_devices=gpus,

@@ -14,12 +14,13 @@ import random
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from reshape_sidecar import codec, limits
+from reshape_sidecar.agent import pinned_key
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.wire import (
     LEVEL_HEADER,
@@ -52,6 +53,10 @@ class CoordinatorLink:
     ) -> None:
         job = quote(spec.job, safe="")
         self._url = f"{spec.coordinator_url.rstrip('/')}/v1/sidecar/{job}/{spec.attempt}"
+        pin = spec.controller_key
+        self._tls = pinned_key.context(pin) if pin is not None else None
+        self._is_open = pin is not None and urlsplit(self._url).scheme != "https"
+        """Whether the URL has no TLS, though a key is pinned."""
         self._worker = f"&worker={spec.worker}" if spec.worker else ""
         self._token = token
         self._observe = observe
@@ -98,6 +103,9 @@ class CoordinatorLink:
 
     async def _exchange(self, wait_s: float) -> bool:
         """Send one request; False if the answer is of no use, so that a pause is due."""
+        if self._is_open:
+            self._on_failure("the spec pins a key, and this URL is not https; no token is sent")
+            return False
         observed = self._observe()
         try:
             request = HTTPRequest(
@@ -113,6 +121,7 @@ class CoordinatorLink:
                 connect_timeout=limits.CONNECT_S,
                 request_timeout=wait_s + limits.ANSWER_MARGIN_S,
                 follow_redirects=False,
+                ssl_options=self._tls,
             )
             response = await self._client.fetch(request)
             self._level = level_in(response.headers.get(LEVEL_HEADER))

@@ -67,6 +67,9 @@ class AttemptSpec:
     overlap: Shortcut = Shortcut.AUTO
     """Whether a successor may be prepared while its predecessor trains."""
     processes: Processes = Processes.ONE
+    controller_key: str | None = None
+    """SHA-256 of the public key that the controller proves with TLS; None: none is pinned, as in
+    specs of earlier versions."""
 
     @property
     def may_overlap(self) -> bool:

@@ -33,6 +33,7 @@ from reshape_controller.http.context import Context
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
 from reshape_controller.http.room import Room
+from reshape_controller.http.sidecar_tls import sidecar_tls
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live import gpu_use, inbox, retention
 from reshape_controller.live.admission import Admission
@@ -90,6 +91,11 @@ class Daemon:
             _marks(settings, leadership),
             self._metrics,
         )
+        url, tls = backend.sidecar_url or url, None
+        if settings.kubernetes is not None and settings.kubernetes.sidecar_tls:
+            tls = sidecar_tls(settings.home.secret())
+            url = tls.url(url)
+        self._sidecar_tls = tls
         self._hub = SidecarHub(
             self._loop.post, time.monotonic, clock.now_s, lambda: self._loop.engine.state
         )
@@ -98,12 +104,13 @@ class Daemon:
             self._hub,
             self._tokens,
             LaunchSettings(
-                backend.sidecar_url or url,
+                url,
                 backend.work_folder,
                 settings.devices.mode,
                 settings.device_truth,
                 settings.standby,
-                settings.overlap,
+                controller_key=tls.key_sha256 if tls is not None else None,
+                overlap=settings.overlap,
             ),
             self._loop.post,
         )
@@ -151,7 +158,10 @@ class Daemon:
         found = [Server(listening, shared, connections=room)]
         if for_sidecars is not None:
             context = replace(shared, host_names=self._sidecar_names)
-            found.append(Server(for_sidecars, context, SIDECAR_ROUTES, connections=room))
+            tls = self._sidecar_tls.context if self._sidecar_tls is not None else None
+            found.append(
+                Server(for_sidecars, context, SIDECAR_ROUTES, connections=room, tls_too=tls)
+            )
         public = self._settings.public
         if for_public is not None and public is not None:
             found.append(public.server(for_public, shared, connections=room))

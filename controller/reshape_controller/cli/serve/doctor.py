@@ -64,6 +64,7 @@ class DoctorReport:
     "launch_by",
     "sidecar_bind",
     "sidecar_url",
+    "sidecar_tls",
     "lease",
     "root_jobs",
     "simulated_gpus",
@@ -211,6 +212,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
 
 def _address(place: KubernetesSettings) -> Finding:
     detail = f"{place.sidecar_url}, listening on {place.sidecar_address}:{place.sidecar_port}"
+    detail += ", with TLS" if place.sidecar_tls else ""
     try:
         bind_beyond_loopback(place.sidecar_address, place.sidecar_port).close()
     except CannotListen as error:

@@ -42,6 +42,9 @@ class KubernetesSettings:
     sidecar_address: str
     sidecar_port: int
     sidecar_url: str
+    """As it was given: a launch turns http into https with ``sidecar_tls``."""
+    sidecar_tls: bool
+    """Whether SideCars pin this daemon's own key: not on loopback, nor with a proxy's TLS."""
     by_playbook: bool
     runs: Path
     """Folder of the artifacts of the newest playbook runs."""
@@ -130,13 +133,15 @@ def kubernetes_settings(config: Config) -> KubernetesSettings | None:
     if pods.registry is not None and not by_playbook:
         what = "the cluster file sets `registry`, and only the playbook builds images"
         raise failed(Exit.USAGE, what, config.source("launch_by"), "use --launch-by ansible")
+    url = _url(config, address, port)
     return KubernetesSettings(
         _kubeconfig(config),
         pods,
         _devices(config, pods),
         address,
         port,
-        _url(config, address, port),
+        url,
+        config.text("sidecar_tls") != "off" and _is_beyond_loopback(url),
         by_playbook,
         config.home / "playbooks",
     )
@@ -189,6 +194,16 @@ def _listen(config: Config) -> tuple[str, int]:
             remedy,
         )
     return address_and_port(text, where, remedy)
+
+
+def _is_beyond_loopback(url: str) -> bool:
+    """Whether a URL without TLS leads off this machine."""
+    parts = urllib.parse.urlsplit(url)
+    try:
+        loopback = ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        loopback = parts.hostname == "localhost"
+    return parts.scheme == "http" and not loopback
 
 
 def _url(config: Config, address: str, port: int) -> str:

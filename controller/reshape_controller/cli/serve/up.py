@@ -59,6 +59,7 @@ from reshape_sidecar.wire import Shortcut
     "launch_by",
     "sidecar_bind",
     "sidecar_url",
+    "sidecar_tls",
     "lease",
     "public_bind",
     "public_names",
