@@ -117,6 +117,7 @@ EXAMPLES = {
     "db recover": "reshape db recover store.sqlite --into new.sqlite",
     "db backup": "reshape db backup /backup/store.sqlite",
     "db restore": "reshape db restore /backup/store.sqlite",
+    "db set-time-back": "reshape db set-time-back --apply",
     "token create": "reshape token create ada --uid ada --expires 90d",
     "token list": "reshape token list",
     "token rotate": "reshape token rotate ada --overlap 1h",

@@ -251,13 +251,21 @@ class SidecarHub:
                 raise error
         self._post(SideCarContradicted(job, attempt, str(lie)))
 
+    def _newest_number(self, entry: _Attempt) -> int:
+        """The number of the attempt's newest report, also of one to a controller before: the log's
+        time may have been set back since."""
+        known = self._state().jobs.get(JobId(entry.desired.job))
+        logged = known is not None and known.attempt == entry.desired.attempt
+        newest = known.sequence if known is not None and logged else -1
+        return newest if entry.observed is None else max(newest, entry.observed.sequence)
+
     def _take(self, entry: _Attempt, observed: Observed) -> None:
         group = entry.group
         if not group.take(observed.worker, observed):
             return
         if group.workers > 1:
             entry.wake()
-        previous = -1 if entry.observed is None else entry.observed.sequence
+        previous = self._newest_number(entry)
         merged = group.merged_report(max(previous + 1, int(self._log_s() * SEQUENCES_PER_S)))
         if merged is None:
             return

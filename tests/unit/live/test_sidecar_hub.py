@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -52,6 +53,19 @@ def test_workers_are_heard_after_a_restart_although_the_machines_clock_went_back
         assert world.job("a").stage is Stage.TRAINING
         wall_s[0] -= 3600.0
         world.now_s += 1.0
+
+
+def test_workers_are_heard_after_the_logs_time_was_set_back() -> None:
+    world = World().boot()
+    world.running("a", 2, 2, workers=2)
+    world.now_s, world.auto = 900_000.0, False
+    for epoch, log_s in ((2, 900_000.0), (3, 1_000.0)):
+        world.event(ev.ControllerStarted(epoch, "test", world.mechanism, world.limits))
+        clock = WallClock(partial(float, log_s), lambda: 0.0)
+        hub = SidecarHub(world.event, lambda: 0.0, clock.now_s, lambda: world.engine.state)
+        everybody_reports(world, hub)
+        assert not world.engine.state.observing, epoch
+        assert world.job("a").stage is Stage.TRAINING
 
 
 def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None:

@@ -1,4 +1,5 @@
-"""Commands about the store: db init, check, backup, restore (modules of their own), recover.
+"""Commands about the store: db init, check, backup, restore, set-time-back (modules of their own),
+recover.
 
 ``db recover`` reads the file itself, because no daemon can open it then. Never: change that file.
 """
@@ -12,7 +13,7 @@ import typer
 
 from reshape_controller.cli.db import check as db_check
 from reshape_controller.cli.db import init as db_init
-from reshape_controller.cli.db import loss
+from reshape_controller.cli.db import loss, time_back
 from reshape_controller.cli.db.check import FileArgument
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
@@ -31,6 +32,7 @@ db_app.command("init")(db_init.init)
 db_app.command("check")(db_check.check)
 db_app.command("backup")(loss.back_up)
 db_app.command("restore")(loss.restore)
+db_app.command("set-time-back")(time_back.set_time_back)
 
 
 @db_app.command("recover")

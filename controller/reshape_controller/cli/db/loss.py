@@ -72,7 +72,7 @@ def back_up(
     into: Annotated[str, typer.Argument(metavar="NEW", help="File to write; must not exist.")],
 ) -> None:
     """Copy the store of the home to a file, also while the daemon runs, and check the copy."""
-    path = _file(config, "db backup", "mongodump --uri=URI --out=FOLDER copies it")
+    path = store_file(config, "db backup", "mongodump --uri=URI --out=FOLDER copies it")
     if not path.exists():
         remedy = "give the home (--home); of a MongoDB store make a mongodump"
         raise failed(Exit.NOT_FOUND, "the home has no store file", str(path), remedy)
@@ -96,11 +96,11 @@ def restore(
 ) -> None:
     """Check a copy of a store and put it in the home's place for it. The daemon must be stopped."""
     config = settings(home, output)
-    there = _file(config, "db restore", "mongorestore --uri=URI FOLDER puts a mongodump back")
+    there = store_file(config, "db restore", "mongorestore --uri=URI FOLDER puts a mongodump back")
     place, path = of_file(there), Path(file).absolute()
     if not path.is_file():
         raise failed(Exit.NOT_FOUND, "the copy does not exist", str(path), "give a store's copy")
-    lock = _locked(config)
+    lock = locked(config)
     try:
         report = _restored(place, path, accept_loss)
     except StoreError as error:
@@ -116,7 +116,7 @@ def accept(config: Config, file: str | None) -> None:
     if place.file is not None and not place.file.exists():
         remedy = "give the store's file, or its home: --home DIR"
         raise failed(Exit.NOT_FOUND, "the store does not exist", place.text, remedy)
-    lock = _locked(config)
+    lock = locked(config)
     try:
         report = asyncio.run(_accepted(place, Home(config.home).folder))
     except StoreError as error:
@@ -126,7 +126,7 @@ def accept(config: Config, file: str | None) -> None:
     emit(report, form(config), lambda: _accepted_text(report))
 
 
-def _file(config: Config, command: str, instead: str) -> Path:
+def store_file(config: Config, command: str, instead: str) -> Path:
     """Return the store's file. Raises CliError if the settings name a server."""
     place = store_settings(config)
     if place.file is None:
@@ -136,18 +136,25 @@ def _file(config: Config, command: str, instead: str) -> Path:
     return place.file
 
 
-def _locked(config: Config) -> int:
+def locked(config: Config) -> int:
+    """Lock the home for a command, as a daemon does. Raises CliError."""
     home = Home(config.home)
     home.prepare()
     return home.lock()
 
 
-async def _accepted(place: StoreSettings, home: Path) -> LossReport:
+async def accept_end(place: StoreSettings, home: Path) -> tuple[Mark | None, Mark]:
+    """Note the log's end as the one to go on from; return the mark of before, and this one."""
     marks = MarkFile(place.mark_file(home))
     noted = _noted(marks)
-    last_seq, digest, epoch = await _end(place)
-    mark = accepted(noted, last_seq, digest, epoch)
+    mark = accepted(noted, *await _end(place))
     _replace(marks, mark)
+    return noted, mark
+
+
+async def _accepted(place: StoreSettings, home: Path) -> LossReport:
+    noted, mark = await accept_end(place, home)
+    last_seq = mark.seq
     noted_seq = noted.seq if noted is not None else 0
     lost = max(0, noted_seq - last_seq)
     return LossReport(place.text, last_seq, noted_seq, lost, mark.epoch)

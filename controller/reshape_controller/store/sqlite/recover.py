@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from reshape_controller.core.record import LogRecord
 from reshape_controller.store.conventions import Damaged
+from reshape_controller.store.digest import body_of, record_of
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import file, inbox, lock, projections
 from reshape_controller.store.sqlite.chain import (
@@ -23,6 +25,7 @@ from reshape_controller.store.sqlite.chain import (
     snapshot_parts,
 )
 from reshape_controller.store.sqlite.log import last_seq, put_snapshot_part, transaction
+from reshape_sidecar.codec import CodecError
 
 PROBLEMS_MAX = 20
 """Largest number of problems that a check names."""
@@ -122,6 +125,38 @@ def recover(path: Path, into: Path) -> RecoveryReport:
 
         file.create(into, fill)
     return RecoveryReport(into, begin or min(1, end), end, requests, lost)
+
+
+def records(path: Path) -> Iterator[LogRecord]:
+    """Yield every record of a store that no controller has open, each verified. Raises StoreError
+    if the store is damaged, or the log's beginning is gone."""
+    with _Source(path) as source:
+        try:
+            file.verify_version(source, path)
+            if origin(source):
+                remedy = "nothing: the records before its first snapshot are gone"
+                raise StoreError(f"{path}: its log has no beginning; remedy: {remedy}")
+            for _, digest, body in chain(source, 0):
+                yield record_of(body, digest)
+        except (Damaged, CodecError) as error:
+            what = f"{path}: cannot be read whole ({error})"
+            raise StoreError(f"{what}; remedy: reshape db check {path}") from None
+
+
+def rewrite(path: Path, into: Path, made: Iterable[LogRecord]) -> None:
+    """Write the new store ``into`` with these records and the requests of ``path``; the next start
+    makes everything else from them. Raises StoreError, and what ``made`` raises."""
+    lock.prepare(into)
+    add = "INSERT INTO log (seq, digest, body) VALUES (?, ?, ?)"
+    with _Source(path) as source:
+
+        def fill(target: sqlite3.Connection) -> None:
+            with transaction(target):
+                rows = ((each.seq, each.digest, body_of(each).decode()) for each in made)
+                target.executemany(add, rows)
+                _copy(target, _INBOX_INTO, _inbox(source))
+
+        file.create(into, fill)
 
 
 _INBOX_INTO = "INSERT OR IGNORE INTO inbox (id, kind, body) VALUES (?, ?, ?)"

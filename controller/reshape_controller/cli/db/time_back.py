@@ -1,0 +1,151 @@
+"""``db set-time-back``: a log that a start with a wrong clock has put into the future.
+
+Does: without ``--apply`` says what would change; with it, puts a copy of the log with the right
+times in the store's place, keeps the store of before beside it, and notes who did it. The next
+start begins a higher epoch and looks at every container before it grants anything. Never: acts
+while a daemon runs on the home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.db.loss import accept_end, locked, store_file
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.options import form, options_from
+from reshape_controller.cli.output import emit
+from reshape_controller.cli.serve.store_settings import of_file, store_error
+from reshape_controller.live import time_repair
+from reshape_controller.live.clock import ClockNote
+from reshape_controller.live.time_repair import Ahead, CannotSetBack
+from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.sqlite import backup as sqlite_backup
+from reshape_controller.store.sqlite import recover
+from reshape_gpu.config import Config
+from reshape_sidecar import foreign
+
+NOTES_FILE = "repairs.jsonl"
+"""In the home: who has set the time back, when, and from where on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeReport:
+    """A log whose times were, or would be, set back from ``from_seq`` on."""
+
+    store: str
+    from_seq: int
+    last_seq: int
+    by_s: float
+    from_s: float
+    """Time of the record ``from_seq`` before."""
+    ends_s: float
+    """Time of the newest record before."""
+    applied: bool
+    replaced: str = ""
+    """Where the store of before is."""
+
+
+@options_from("home", "store", "output")
+def set_time_back(
+    config: Config,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Do it; without it, only say what would change.")
+    ] = False,
+) -> None:
+    """Set the log's time back after a start with a wrong clock. The daemon must be stopped, and
+    this machine's clock right."""
+    path = store_file(
+        config, "db set-time-back", "its time falls back by a tenth of what passes; mongodump"
+    )
+    if not path.exists():
+        remedy = "give the home: --home DIR"
+        raise failed(Exit.NOT_FOUND, "the home has no store file", str(path), remedy)
+    lock = locked(config)
+    try:
+        report = _set_back(Home(config.home), path, time.time(), apply=apply)
+    except CannotSetBack as error:
+        what, _, remedy = str(error).partition("; remedy: ")
+        raise failed(Exit.FAILED, what, str(path), remedy) from None
+    except StoreError as error:
+        raise store_error(error, str(path)) from None
+    finally:
+        os.close(lock)
+    emit(report, form(config), lambda: _text(report))
+
+
+def _set_back(home: Home, path: Path, now_s: float, *, apply: bool) -> TimeReport:
+    ahead = time_repair.find(recover.records(path), now_s)
+    if not apply:
+        return _report(path, ahead)
+    copy = path.with_name(path.name + ".time-set-back")
+    try:
+        _remove(copy)
+        made = time_repair.set_back(recover.records(path), ahead)
+        recover.rewrite(path, copy, made)
+        sqlite_backup.verified(copy)
+        replaced = sqlite_backup.restore(copy, path)
+    finally:
+        _remove(copy)
+    asyncio.run(accept_end(of_file(path), path.parent))
+    ClockNote(home.clock_file).write(now_s)
+    report = _report(path, ahead, replaced)
+    _note(home.folder / NOTES_FILE, now_s, report)
+    return report
+
+
+def _report(path: Path, ahead: Ahead, replaced: Path | None = None) -> TimeReport:
+    shown = str(replaced) if replaced is not None else ""
+    numbers = (ahead.seq, ahead.last_seq, ahead.by_s, ahead.from_s, ahead.ends_s)
+    return TimeReport(str(path), *numbers, applied=replaced is not None, replaced=shown)
+
+
+def _remove(copy: Path) -> None:
+    """Remove the copy, and what an interrupted command left of one."""
+    for part in copy.parent.glob(f"{copy.name}*"):
+        part.unlink()
+
+
+def _note(path: Path, now_s: float, report: TimeReport) -> None:
+    line = {"at_s": now_s, "by": getpass.getuser(), "command": "db set-time-back"}
+    fd = foreign.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(fd, f"{json.dumps(line | asdict(report))}\n".encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _text(report: TimeReport) -> str:
+    ahead = timedelta(seconds=round(report.by_s))
+    lines = [
+        f"{report.store}: the log is {ahead} (h:mm:ss) ahead of this machine's clock, since record "
+        f"{report.from_seq} of {report.last_seq} ({_time(report.from_s)})",
+        f"its newest record says {_time(report.ends_s)}; this machine says "
+        f"{_time(report.ends_s - report.by_s)}",
+    ]
+    if not report.applied:
+        lines += ["to set these times back: reshape db set-time-back --apply"]
+        return "\n".join(lines)
+    return "\n".join(
+        [
+            *lines,
+            f"the times since then are set back; the store of before is now {report.replaced}",
+            "start the daemon: it begins a higher epoch, and gives out no GPU before each "
+            "container has answered",
+        ]
+    )
+
+
+def _time(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
