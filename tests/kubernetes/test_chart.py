@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from reshape_controller.http.app import SIDECAR_ROUTES
+from reshape_launcher.kubernetes import naming
 from tests.kubernetes import helm
 from tests.kubernetes.deployed import CHART, Document, by_name, plain, rendered
 from tests.kubernetes.running import ClusterError, run
@@ -110,6 +112,39 @@ def test_gpus_are_simulated_only_if_a_value_asks_for_it() -> None:
         "containers"
     ]
     assert "RESHAPE_SIMULATED_GPUS" not in {entry["name"] for entry in container["env"]}
+
+
+def test_the_chart_gives_the_plain_network_policies_if_asked_and_for_its_own_pods() -> None:
+    policies = list(yaml.safe_load_all((CHART.parent / "network-policy.yaml").read_text()))
+    kind = "NetworkPolicy"
+    assert kind not in {named for named, _ in by_name(rendered())}
+    found = by_name(rendered("networkPolicy.enabled=true"))
+    assert {key: found[key] for key in found if key[0] == kind} == by_name(policies)
+    others = by_name(
+        rendered("networkPolicy.enabled=true", namespace="elsewhere", release="second")
+    )
+    of_controller = others[kind, "second-controller"]["spec"]
+    pod = others["Deployment", "second"]["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    assert of_controller["podSelector"]["matchLabels"].items() <= labels.items()
+    (container,) = pod["spec"]["containers"]
+    (rule,) = of_controller["ingress"]
+    assert {port["port"] for port in rule["ports"]} == {
+        port["containerPort"] for port in container["ports"]
+    }
+    (peer,) = rule["from"]
+    of_jobs = others[kind, "second-training"]["spec"]["podSelector"]
+    job_labels = naming.labels("second", "job-1", 1, "1").items()
+    for selector in (peer["podSelector"], of_jobs):
+        assert selector["matchLabels"].items() <= job_labels
+    assert {d["metadata"]["namespace"] for k, d in others.items() if k[0] == kind} == {"elsewhere"}
+    scraped = by_name(
+        rendered(
+            "networkPolicy.enabled=true",
+            "networkPolicy.scrapers[0].namespaceSelector.matchLabels.name=monitoring",
+        )
+    )[kind, "reshape-controller"]["spec"]["ingress"][0]["from"]
+    assert scraped[1:] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
 
 
 def test_a_service_monitor_scrapes_the_port_for_pods() -> None:
