@@ -44,6 +44,9 @@ SEND_S = 60.0
 """Longest time for a client to take an answer."""
 BODY_BYTES_MAX = 256 * 1024
 """A job record or a SideCar's report is far smaller; more is refused with 413."""
+DIGITS_MAX = 18
+"""Digits of a Content-Length that are read: that many are too large in any case, and Python reads
+no number of more than 4,300."""
 LIMIT_MAX = 1000
 """Largest number of rows of one answer."""
 CSRF_HEADER = "X-Reshape-CSRF"
@@ -102,7 +105,8 @@ class Gate(tornado.web.RequestHandler):
         self.check_host()
         self.authorize()
         size = self.request.headers.get("Content-Length", "0")
-        self._check_size(int(size) if size.isascii() and size.isdigit() else 0)
+        digits = size[:DIGITS_MAX] if size.isascii() and size.isdigit() else "0"
+        self._check_size(int(digits))
 
     def data_received(self, chunk: bytes) -> None:
         """Collect the body, which the server bounds."""

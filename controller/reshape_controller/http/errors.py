@@ -6,6 +6,7 @@ is not shown.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from reshape_controller.access.sessions import SessionNotEnded
@@ -15,6 +16,7 @@ from reshape_controller.core.model import FieldError
 from reshape_controller.live.control import Conflict, NotReady, Refused
 from reshape_controller.live.sidecar_hub import UnknownAttempt
 from reshape_controller.live.trial_process import TooManyTrials, TrialFailed
+from reshape_controller.live.user_bounds import TooMuch
 from reshape_controller.records import RecordInvalid
 from reshape_controller.store.protocol import StoreError, UnknownPage
 from reshape_profiles.loader import ProfileError
@@ -90,6 +92,10 @@ def api_error(error: Exception) -> ApiError | None:
         case TooManyTrials():
             what, _, remedy = str(error).partition("; ")
             return ApiError(429, ErrorBody("too-many-requests", what, "", remedy), 1)
+        case TooMuch():
+            what, _, remedy = str(error).partition("; ")
+            body = ErrorBody("too-many-requests", what, "", remedy)
+            return ApiError(429, body, math.ceil(error.wait_s))
         case TrialFailed():
             what, _, remedy = str(error).partition("; ")
             return ApiError(503, ErrorBody("trial-failed", what, "", remedy))

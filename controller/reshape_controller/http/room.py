@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from reshape_controller.access.identity import Identity, Role
 from reshape_controller.http.connections import connections_max
 from reshape_controller.http.errors import ApiError, ErrorBody, TooSoon
+from reshape_controller.live.pace import Pace
 
 HELD_MAX = 200
 """Requests of people that may wait for something to happen, event streams among them."""
@@ -36,39 +37,6 @@ WORKER_PACE, WORKER_BURST = 20.0, 60.0
 """The same of one worker's SideCar, which sends one in two seconds, and one at each change."""
 STRANGER_PACE, STRANGER_BURST = 100.0, 400.0
 """The same of all requests from one address that need a token and have none that is valid."""
-ROUNDING_S = 1e-6
-"""Sums of times are off by less."""
-PACED_MAX = 10_000
-"""Names of which the newest requests are known; with more, the one that was quiet longest is
-forgotten."""
-
-
-class Pace:
-    """Requests a second of each name: a bucket of ``burst`` that fills by ``rate`` a second."""
-
-    def __init__(
-        self, rate: float, burst: float, monotonic_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._rate, self._burst_s = rate, burst / rate
-        self._monotonic_s = monotonic_s
-        self._full_at_s: dict[str, float] = {}
-        """When each bucket will be full again; the name that was quiet longest comes first."""
-
-    def take(self, name: str) -> None:
-        """Count a request of ``name``. Raises TooSoon after too many others."""
-        now_s = self._monotonic_s()
-        full_at_s = max(now_s, self._full_at_s.pop(name, now_s))
-        next_s = full_at_s + 1 / self._rate
-        wait_s = next_s - self._burst_s - now_s
-        too_soon = wait_s > ROUNDING_S
-        self._full_at_s[name] = full_at_s if too_soon else next_s
-        if len(self._full_at_s) > PACED_MAX:
-            del self._full_at_s[next(iter(self._full_at_s))]
-        if too_soon:
-            what = f"{name} sends more than {self._rate:g} requests a second"
-            hint = "ask less often: as the header Retry-After says"
-            body = ErrorBody("too-many-requests", what, "header Authorization", hint)
-            raise TooSoon(429, body, math.ceil(wait_s))
 
 
 class Paces:
@@ -82,12 +50,19 @@ class Paces:
     def take(self, identity: Identity | None, share: str) -> None:
         """Count a request. ``share``: under which name; of a stranger its address. Raises
         TooSoon."""
+        if identity is not None and identity.role is Role.OPERATOR:
+            return
+        pace = self._people
         if identity is None:
-            self._strangers.take(share)
+            pace = self._strangers
         elif identity.role is Role.SIDECAR:
-            self._workers.take(share)
-        elif identity.role is not Role.OPERATOR:
-            self._people.take(share)
+            pace = self._workers
+        wait_s = pace.wait_s(share)
+        if wait_s > 0:
+            what = f"{share} sends more than {pace.rate:g} requests a second"
+            hint = "ask less often: as the header Retry-After says"
+            body = ErrorBody("too-many-requests", what, "header Authorization", hint)
+            raise TooSoon(429, body, math.ceil(wait_s))
 
 
 class Room:

@@ -92,6 +92,7 @@ class Control:
         """Held while a submission with a key looks for an earlier one."""
         self._expectations = Expectations()
         self._trials = TrialRuns()
+        self._log_shares = user_bounds.LogShares()
 
     @property
     def store(self) -> Store:
@@ -102,7 +103,8 @@ class Control:
         """Accept a job; it is in the log when this returns.
 
         ``key``: a repeat with the same key and record is the same job; empty: each call is a job of
-        its own. Raises Refused, NotReady; Conflict for another record under the key.
+        its own. Raises Refused, NotReady, TooMuch; Conflict for another record under the
+        key.
         """
         if not key:
             return await self._enter(job_id(spec.name, secrets.token_hex(16)), spec)
@@ -124,14 +126,15 @@ class Control:
         return job
 
     def _require_room(self, specs: Sequence[JobSpec]) -> None:
-        """Raise Refused if a user would have too much."""
+        """Raise Refused if a user would have too much, and TooMuch if too much came of late."""
         errors = user_bounds.refusals(specs, self._loop.engine.state.jobs.values())
         if errors:
             raise Refused(errors)
+        self._log_shares.take(specs)
 
     async def submit_all(self, specs: Sequence[JobSpec]) -> tuple[JobId, ...]:
         """Accept all jobs of an array, or none; they are in the log when this returns. Raises
-        Refused, NotReady."""
+        Refused, NotReady, TooMuch."""
         self._require_room(specs)
         admitted: list[JobSpec] = []
 

@@ -23,7 +23,9 @@ from reshape_controller.core.events import (
 )
 from reshape_controller.core.model import JobId
 from reshape_controller.core.state import State
+from reshape_controller.live.pace import Pace
 from reshape_controller.live.worker_group import WorkerGroup
+from reshape_sidecar import codec
 from reshape_sidecar.wire import (
     WIRE_LEVEL,
     Desired,
@@ -33,6 +35,9 @@ from reshape_sidecar.wire import (
     desired_at_level,
 )
 
+LOG_BYTES_PER_S, LOG_BYTES_AT_ONCE = 8.0 * 1024, float(1 << 20)
+"""Bytes of one worker's reports that enter the log, on average and at once. A report is of one or
+two thousand bytes; what is more than this waits, and only the newest of it enters the log."""
 PROGRESS_EVERY_S = 10.0
 """Least time between two events of mere progress; any other change becomes an event at once."""
 HOLD_MAX_S = 60.0
@@ -111,6 +116,7 @@ class SidecarHub:
         self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
         self._checked_at_s = monotonic_s()
+        self._log_shares = Pace(LOG_BYTES_PER_S, LOG_BYTES_AT_ONCE, monotonic_s)
         self._behind: asyncio.Queue[BehindItsJobs] = asyncio.Queue()
         self._ahead: set[JobId] = set()
         """Jobs that were ahead of the log while the controller observed (R6)."""
@@ -279,7 +285,10 @@ class SidecarHub:
         last = entry.event_report
         changed = last is None or _without_progress(last) != _without_progress(merged)
         progressed = last is not None and last.progress != merged.progress
-        if changed or (progressed and now_s - entry.event_at_s >= PROGRESS_EVERY_S):
+        if not changed and not (progressed and now_s - entry.event_at_s >= PROGRESS_EVERY_S):
+            return
+        size_bytes = len(codec.dumps(merged)) / group.workers
+        if self._log_shares.wait_s(merged.job, size_bytes) == 0.0:
             entry.event_report, entry.event_at_s = merged, now_s
             self._post(SideCarReported(merged))
 

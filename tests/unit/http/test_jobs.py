@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from reshape_controller.access.identities import Identities
+from reshape_controller.access.identity import Role
+from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.core.model import HostId, JobId, JobState, Stage
 from reshape_controller.http.render import job_view, public_view
 from reshape_controller.live import user_bounds
 from reshape_controller.store.protocol import JobRow
 from reshape_gpu.values import JobView
 from reshape_sidecar.wire import Evaluation, Observed, Phase, Progress, Saves
-from tests.support.http_bed import RECORD, Api, run
+from tests.support.http_bed import RECORD, TOKEN, Api, run
 from tests.support.store_values import job_row
 
 
@@ -309,3 +312,28 @@ def test_a_user_has_so_many_jobs_and_bytes_of_records(
         assert (await it.post("/v1/jobs", {**RECORD, "name": "j4"})).code == 201
 
     run(tmp_path, test)
+
+
+def test_a_user_puts_so_many_bytes_into_the_log_at_once_and_an_operator_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_bounds, "LOG_BYTES_AT_ONCE", 20_000.0)
+    monkeypatch.setattr(user_bounds, "LOG_BYTES_PER_S", 10.0)
+    ada = NamedToken("ada", Role.USER, digest(b"adas-token"), 0.0)
+    people = Identities(lambda: TOKEN, lambda: TokenFile((ada,)))
+
+    async def test(it: Api) -> None:
+        answers = []
+        for number in range(6):
+            record = {**RECORD, "name": f"a{number}", "env": {"TEXT": "x" * 4000}}
+            answers.append(await it.post("/v1/jobs", record, token="adas-token"))
+            await it.post(f"/v1/jobs/a{number}/cancel")
+        codes = [answer.code for answer in answers]
+        assert codes == [201, 201, 201, 429, 429, 429]
+        assert "ada has submitted more than" in answers[-1].json["message"]
+        assert 0 < int(answers[-1].headers["retry-after"]) < 600
+        for number in range(6):
+            record = {**RECORD, "name": f"o{number}", "env": {"TEXT": "x" * 4000}}
+            assert (await it.post("/v1/jobs", record)).code == 201
+
+    run(tmp_path, test, people)

@@ -13,6 +13,7 @@ from reshape_controller.access.identity import OPERATOR, Identity, Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
 from reshape_controller.http import connections, room
 from reshape_controller.http.errors import TooSoon
+from reshape_controller.live.pace import NAMES_MAX
 from reshape_sidecar import codec
 from tests.support.http_bed import RECORD, TOKEN, Answer, Api, run
 
@@ -70,9 +71,9 @@ def test_each_has_a_pace_of_its_own_and_an_operator_none() -> None:
 
 def test_a_stranger_with_many_addresses_takes_no_memory() -> None:
     paces = room.Paces(Clock())
-    for number in range(room.PACED_MAX + 100):
+    for number in range(NAMES_MAX + 100):
         paces.take(None, f"address-{number}")
-    assert len(paces._strangers._full_at_s) == room.PACED_MAX
+    assert len(paces._strangers._full_at_s) == NAMES_MAX
 
 
 async def asked(it: Api, times: int, token: str, path: str = "/v1/jobs?limit=1") -> list[Answer]:
@@ -128,9 +129,11 @@ async def without_end(port: int) -> None:
     )
     while True:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request + b"Connection: close\r\n\r\n")
-        await reader.read()
-        writer.close()
+        try:
+            writer.write(request + b"Connection: close\r\n\r\n")
+            await reader.read()
+        finally:
+            writer.close()
         await asyncio.sleep(0.01)
 
 

@@ -13,11 +13,14 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, Stage
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.sidecar_hub import (
+    LOG_BYTES_AT_ONCE,
+    LOG_BYTES_PER_S,
     AheadOfLog,
     BehindItsJobs,
     Contradiction,
     SidecarHub,
 )
+from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed, Phase, Progress
 from tests.support.world import World
 
@@ -103,6 +106,44 @@ def test_a_progress_keeps_the_time_at_which_it_was_first_reported() -> None:
         report = replace(seen, sequence=sequence, progress=Progress(step=step))
         asyncio.run(hub.exchange("a", 1, report, 0.0))
         assert hub.progress_at_s(job) == came_at_s
+
+
+def test_a_job_that_reports_without_end_does_not_fill_the_log() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    now_s, posted = [1000.0], list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    hub.set_desired(desired)
+    seen = Observed("a", 1, desired.generation, 7, Phase.RUNNING, devices=desired.devices)
+    for number in range(20 * 60):
+        report = replace(seen, sequence=8 + number, error=f"{number} " + "x" * 60_000)
+        asyncio.run(hub.exchange("a", 1, report, 0.0))
+        now_s[0] += 0.05
+    logged = sum(len(codec.dumps(event)) for event in posted)
+    assert logged <= LOG_BYTES_AT_ONCE + 61 * LOG_BYTES_PER_S
+    assert len(posted) > 10
+    now_s[0] += 60.0
+    last = replace(report, sequence=9999)
+    asyncio.run(hub.exchange("a", 1, last, 0.0))
+    assert posted[-1] == ev.SideCarReported(last), "the newest enters the log once there is room"
+
+
+def test_an_honest_sidecar_is_always_heard_at_once() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    now_s, posted = [1000.0], list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    hub.set_desired(desired)
+    phases = (Phase.RUNNING, Phase.SAVING, Phase.STOPPING, Phase.STARTING)
+    for number in range(4000):  # more than an hour, with a change in each second
+        report = Observed("a", 1, desired.generation, number, phases[number % 4], error="e" * 2000)
+        asyncio.run(hub.exchange("a", 1, report, 0.0))
+        now_s[0] += 1.0
+    assert len(posted) == 4000
 
 
 def restarted(**owners: str) -> tuple[World, SidecarHub, list[ev.Event]]:
