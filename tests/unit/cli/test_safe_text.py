@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import logging
 import re
 import sys
 import types
@@ -171,6 +172,20 @@ def test_the_daemons_own_log_shows_no_hostile_text() -> None:
     text = err.text()
     assert text.count("owned") == 2
     assert UNSAFE.findall(STYLE.sub("", text)) == []
+
+
+def test_no_text_makes_a_line_of_the_daemons_own_log_nor_does_a_strangers_handshake() -> None:
+    forged = "x\n2026-01-01T00:00:00.000000Z [info     ] token-created user=eve"
+    with terminal() as (_, err):
+        start_logging("info")
+        try:
+            structlog.get_logger().warning("inbox-refused", reason=forged)
+            logging.getLogger("tornado.general").warning("SSL Error on %s", EVIL)
+        finally:
+            structlog.reset_defaults()
+    (line,) = err.text().strip().splitlines()
+    assert "inbox-refused" in line
+    assert "token-created" in line
 
 
 @given(st.text())

@@ -99,6 +99,8 @@ def start_logging(level: str) -> None:
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+    # It warns of each handshake that fails: a stranger would decide how long the log gets.
+    logging.getLogger("tornado.general").setLevel(logging.ERROR)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -116,8 +118,12 @@ def start_logging(level: str) -> None:
 
 
 def _safe_values(_: object, __: str, event: EventDict) -> EventDict:
-    """Make the texts of a line safe for a terminal; the line's own colours come later."""
-    return {key: safe(value) if isinstance(value, str) else value for key, value in event.items()}
+    """Make the texts of a line safe for a terminal, and keep them in it, or one could look like
+    lines of this log; the line's own colours come later."""
+    return {
+        key: safe(value).replace("\n", "\\n") if isinstance(value, str) else value
+        for key, value in event.items()
+    }
 
 
 def _safe_traceback(stream: TextIO, error: ExcInfo) -> None:
