@@ -57,6 +57,8 @@ def sidecar_tls(secret: bytes) -> SidecarTls:
     key = b"\x30\x2e\x02\x01\x00" + _ALGORITHM + b"\x04\x22\x04\x20" + seed
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could ask for work without end
+    context.num_tickets = 0  # SideCars resume no session
     memory = os.memfd_create("sidecar-tls")  # OpenSSL takes a path, and no file shall have the key
     try:
         os.write(memory, _pem("CERTIFICATE", made) + _pem("PRIVATE KEY", key))

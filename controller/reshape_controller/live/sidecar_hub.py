@@ -38,6 +38,8 @@ from reshape_sidecar.wire import (
 LOG_BYTES_PER_S, LOG_BYTES_AT_ONCE = 8.0 * 1024, float(1 << 20)
 """Bytes of one worker's reports that enter the log, on average and at once. A report is of one or
 two thousand bytes; what is more than this waits, and only the newest of it enters the log."""
+EVENT_BYTES_LEAST = 2048
+"""What a shorter report counts as: each one costs an append and a decision too."""
 PROGRESS_EVERY_S = 10.0
 """Least time between two events of mere progress; any other change becomes an event at once."""
 HOLD_MAX_S = 60.0
@@ -287,7 +289,7 @@ class SidecarHub:
         progressed = last is not None and last.progress != merged.progress
         if not changed and not (progressed and now_s - entry.event_at_s >= PROGRESS_EVERY_S):
             return
-        size_bytes = len(codec.dumps(merged)) / group.workers
+        size_bytes = max(EVENT_BYTES_LEAST, len(codec.dumps(merged)) / group.workers)
         if self._log_shares.wait_s(merged.job, size_bytes) == 0.0:
             entry.event_report, entry.event_at_s = merged, now_s
             self._post(SideCarReported(merged))

@@ -13,6 +13,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, Stage
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.sidecar_hub import (
+    EVENT_BYTES_LEAST,
     LOG_BYTES_AT_ONCE,
     LOG_BYTES_PER_S,
     AheadOfLog,
@@ -128,6 +129,23 @@ def test_a_job_that_reports_without_end_does_not_fill_the_log() -> None:
     last = replace(report, sequence=9999)
     asyncio.run(hub.exchange("a", 1, last, 0.0))
     assert posted[-1] == ev.SideCarReported(last), "the newest enters the log once there is room"
+
+
+def test_a_job_that_changes_its_phase_without_end_does_not_keep_the_loop_busy() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    now_s, posted = [1000.0], list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    hub.set_desired(desired)
+    for number in range(20 * 600):
+        phase = (Phase.RUNNING, Phase.SAVING)[number % 2]
+        report = Observed("a", 1, desired.generation, number, phase)
+        asyncio.run(hub.exchange("a", 1, report, 0.0))
+        now_s[0] += 0.05
+    at_once = LOG_BYTES_AT_ONCE / EVENT_BYTES_LEAST
+    assert len(posted) <= at_once + 601 * LOG_BYTES_PER_S / EVENT_BYTES_LEAST
 
 
 def test_an_honest_sidecar_is_always_heard_at_once() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 import time
 from dataclasses import replace
@@ -116,6 +117,16 @@ def test_who_set_the_time_back_is_noted_and_the_store_of_before_is_kept(
     assert abs(float((tmp_path / "clock").read_text().split()[2]) - time.time()) < 30
     with pytest.raises(CliError, match="the log is not ahead of this machine's clock"):
         set_time_back(tmp_path, "--apply")
+
+
+def test_a_note_that_cannot_be_written_is_told_with_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, monkeypatch, AHEAD_S, "wrong")
+    os.mkfifo(tmp_path / "repairs.jsonl")
+    with pytest.raises(CliError, match="the times are set back, but this could not be noted"):
+        set_time_back(tmp_path, "--apply")
+    assert abs(list(recover.records(tmp_path / "store.sqlite"))[-1].at_s - time.time()) < 30
 
 
 def record(seq: int, at_s: float, *events: ev.Event) -> LogRecord:

@@ -118,12 +118,17 @@ def _remove(copy: Path) -> None:
 
 def _note(path: Path, now_s: float, report: TimeReport) -> None:
     line = {"at_s": now_s, "by": getpass.getuser(), "command": "db set-time-back"}
-    fd = foreign.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.write(fd, f"{json.dumps(line | asdict(report))}\n".encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = foreign.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(fd, f"{json.dumps(line | asdict(report))}\n".encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        what = f"the times are set back, but this could not be noted: {error.strerror}"
+        remedy = f"write it down: the store of before is {report.replaced}"
+        raise failed(Exit.FAILED, what, str(path), remedy) from None
 
 
 def _text(report: TimeReport) -> str:
