@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.ASCII)
+_URL = re.compile(r"\s*([a-z][a-z0-9+.-]*):/+", re.ASCII | re.IGNORECASE)
+"""One slash is enough: ``Path("s3://bucket")`` has one left."""
 
 
 class NoSuchUser(ValueError):
@@ -20,7 +22,13 @@ class NoSuchUser(ValueError):
 
 def is_local(location: str) -> bool:
     """Whether a location is a path; ``claim:data/cifar`` (a volume claim) and URLs are not."""
-    return _SCHEME.match(location) is None
+    return _SCHEME.match(location) is None and url_scheme(location) is None
+
+
+def url_scheme(location: str) -> str | None:
+    """Return the scheme of a URL in lower case; None if the location is no URL."""
+    found = _URL.match(location)
+    return found[1].lower() if found else None
 
 
 def resolved(location: str | None, folder: Path | None) -> str | None:

@@ -12,15 +12,22 @@ from pathlib import Path
 
 from reshape_controller.core.model import FieldError, Framework, Host, JobSpec, Placement, Spans
 from reshape_controller.records.command import script_of
+from reshape_controller.records.errors import shown
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.launchers import LaunchError, parse_launch
-from reshape_gpu.locations import is_local
+from reshape_gpu.locations import is_local, url_scheme
 from reshape_sidecar.contract import RESERVED_PREFIXES
 from reshape_sidecar.wire import Processes
 
 LENGTHS = ("epochs", "steps", "target_accuracy")
 FALLING = ("loss", "error")
 """Ends of the names of metrics that fall while a model learns."""
+_INSTEAD_OF_URL = {
+    "code": "copy the code there first",
+    "dataset": "mount the bucket there; or leave dataset out and give the script the URL in env",
+    "checkpoints": "mount the bucket there, or copy the checkpoints after the job has ended",
+}
+"""What works in place of a URL, by field."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -233,6 +240,19 @@ def _texts(fields: RecordFields) -> Iterator[FieldError]:
         value = getattr(fields, name)
         if value is not None and "\0" in value:
             yield FieldError(name, "contains a zero byte", "remove it")
+        elif value is not None and (scheme := url_scheme(value)) is not None:
+            yield _url(name, value, scheme)
+
+
+def _url(name: str, value: str, scheme: str) -> FieldError:
+    """Return the problem of a URL: no program between opens it, so it would name a folder."""
+    if scheme == "file":
+        hint = f"write the path alone: /{value.partition(':')[2].lstrip('/')}"
+    elif scheme == "claim":
+        hint = "write a volume claim without slashes after the colon: claim:NAME/FOLDER"
+    else:
+        hint = f"give a folder, or claim:NAME/FOLDER on Kubernetes: {_INSTEAD_OF_URL[name]}"
+    return FieldError(name, f"{shown(value)} is a URL, and only folders are opened", hint)
 
 
 def _env(fields: RecordFields) -> Iterator[FieldError]:

@@ -106,7 +106,14 @@ class LocalLauncher:
         self._writers = ThreadPoolExecutor(WRITERS_MAX, "launcher-change")
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
-        """Return why the job's user cannot run it here. What a record names may exist later."""
+        """Return the folders that are none of this machine, and why the job's user cannot run it
+        here. What a record names may exist later."""
+        places = {"code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
+        odd = ((name, place) for name, place in places.items() if place and place[0] != "/")
+        folders = tuple(_no_folder(name, place) for name, place in odd)
+        return (*folders, *self._no_user(spec))
+
+    def _no_user(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
         problem = self._other_user(spec) and users.problem()
         if not problem:
             return ()
@@ -200,7 +207,7 @@ class LocalLauncher:
         if (folder.run / INIT_FILE).exists() or _lives_unnamed(folder):
             self._mend(folder, spec, token)
             return  # it runs or has ended: ``containers`` reports which
-        for refusal in self.refusals(spec):
+        for refusal in self._no_user(spec):  # its folders were accepted
             raise refusal
         try:
             self._make_folders(spec)
@@ -252,8 +259,8 @@ class LocalLauncher:
             attempt = self._folder(spec.job, spec.attempt).path
             for folder in dict.fromkeys((own, attempt.parent, attempt)):
                 access.let_pass(folder, account.user)
-            for text in (spec.code, spec.checkpoints, account.home):
-                access.give(Path(text), own, account.user)
+            for path in (Path(spec.code), spec.checkpoint_folder, Path(account.home)):
+                access.give(path, own, account.user)
         except OSError as error:
             what = f"{error.filename} cannot be given to uid {spec.uid}: {error.strerror}"
             raise start.NotStarted(what) from None
@@ -428,6 +435,14 @@ class LocalLauncher:
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
                     continue
             self._children.discard(pid)
+
+
+def _no_folder(field: str, place: str) -> RecordRefused:
+    if place.startswith("claim:"):
+        what, remedy = "is a volume claim, and jobs are processes here", "give a folder: /a/path"
+    else:
+        what, remedy = "is no absolute path", f"write /a/path; in a record's file: ./{place}"
+    return RecordRefused(field, f"{place!r:.200} {what}", remedy)
 
 
 def folder_of(marker: Marker) -> Folder:

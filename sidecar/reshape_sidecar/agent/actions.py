@@ -190,7 +190,7 @@ class Actions:
         chief = state.spec.worker == 0  # the only one of several workers that publishes
         if chief and not state.memory.claimed and not await self._claim():
             return
-        folder = process_exit.checkpoint_folder(state.spec)
+        folder = state.spec.checkpoint_folder
         own = await asyncio.to_thread(run_as, state.user, step_file.saved, folder)
         desired = state.memory.desired
         if desired is None or desired.generation != generation:
@@ -253,7 +253,7 @@ class Actions:
         makes the attempt unfit.
         """
         state, spec = self._state, self._state.spec
-        folder = process_exit.checkpoint_folder(spec)
+        folder = spec.checkpoint_folder
         try:
             message = await self._reads.run(partial(takeover.take_over, folder, spec.job))
             if message:

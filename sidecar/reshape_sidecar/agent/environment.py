@@ -189,7 +189,7 @@ def variables(
         contract.ENV_NAME: spec.name,
         contract.ENV_DEVICES: ",".join(devices),
         contract.ENV_DEVICE_MODE: spec.device_mode.value,
-        contract.ENV_CHECKPOINTS: spec.checkpoints,
+        contract.ENV_CHECKPOINTS: str(spec.checkpoint_folder),
         contract.ENV_SOCKET: str(socket),
         contract.ENV_KEEP_RUNNING: str(keep_running),
         contract.ENV_SPAWNED_AT_S: repr(now_s),

@@ -51,11 +51,6 @@ class AtEnd:
     """Whether the program has saved by itself since its start, as it says."""
 
 
-def checkpoint_folder(spec: AttemptSpec) -> Path:
-    """Return the checkpoint folder of the job."""
-    return Path(spec.checkpoints)
-
-
 def newest_checkpoint(
     spec: AttemptSpec, generation: int, stop: Callable[[], bool] = foreign.never
 ) -> PublishedCheckpoint | None:
@@ -65,7 +60,7 @@ def newest_checkpoint(
     says so.
     """
     try:
-        return checkpoints.newest(checkpoint_folder(spec), (spec.attempt, generation), stop)
+        return checkpoints.newest(spec.checkpoint_folder, (spec.attempt, generation), stop)
     except foreign.Stopped:
         raise
     except (OSError, CheckpointError) as error:
@@ -79,7 +74,7 @@ def saved_by_itself(spec: AttemptSpec, step: int, before: int | None) -> int | N
     ``step``: the last one that it reported; 0: none. ``before``: what it said as its process was
     started. What stands since then, and is later than this step, is of an earlier training.
     """
-    said = step_file.saved(checkpoint_folder(spec))
+    said = step_file.saved(spec.checkpoint_folder)
     return None if said == before and 0 < step < (said or 0) else said
 
 

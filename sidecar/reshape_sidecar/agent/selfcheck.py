@@ -34,7 +34,7 @@ def fault(
                 _way_fault(spec, folder, user)
                 or _code_fault(spec)
                 or _program_fault(spec, env)
-                or _folder_fault("checkpoint folder", Path(spec.checkpoints))
+                or _folder_fault("checkpoint folder", spec.checkpoint_folder)
                 or _data_fault(spec)
                 or _gpu_fault(spec)
             )

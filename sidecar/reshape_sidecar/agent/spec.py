@@ -72,6 +72,12 @@ class AttemptSpec:
     specs of earlier versions."""
 
     @property
+    def checkpoint_folder(self) -> Path:
+        """The folder of the checkpoints. A launcher of before could write ``s3://bucket``, which is
+        a path from the program's own folder on: all that look for its files look there."""
+        return Path(self.code, self.checkpoints)
+
+    @property
     def may_overlap(self) -> bool:
         """Whether a successor may be prepared: for one worker, and on simulated devices."""
         simulated = self.device_mode is DeviceMode.SIMULATED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,21 @@ def spec(uid: int | None) -> LaunchSpec:
         device_mode=DeviceMode.SIMULATED,
         uid=uid,
     )
+
+
+def test_a_folder_of_a_record_is_a_folder_of_this_machine(tmp_path: Path) -> None:
+    launcher = LocalLauncher(tmp_path / "jobs")
+    for place, remedy in (("claim:data/a", "give a folder: /a/path"), ("data:3", "./data:3")):
+        whole = spec(None)
+        for odd in (
+            replace(whole, code=place),
+            replace(whole, dataset=place),
+            replace(whole, checkpoints=place),
+        ):
+            (refusal,) = launcher.refusals(odd)
+            assert getattr(odd, refusal.field) == place
+            assert repr(place) in refusal.what
+            assert remedy in refusal.remedy
 
 
 def modes(folder: Path) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from reshape_controller.core.model import (
 from reshape_controller.records import RecordInvalid, from_json, from_yaml, parse_record
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
+from reshape_gpu import record as client_record
 from reshape_sidecar.contract import RESERVED_PREFIXES
 from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
 
@@ -257,6 +260,34 @@ def test_what_is_wrong_is_named_with_place_value_and_remedy(
     assert message in error.message
     assert hint in error.hint
     assert error.hint or path in ("name",), "every problem has its remedy"
+
+
+@pytest.mark.parametrize("field", ["code", "dataset", "checkpoints"])
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x", "S3://bucket/x", "gs:/bucket/x", " hf://a", "x+y://"]
+)
+def test_no_door_takes_a_url_for_a_folder(tmp_path: Path, field: str, url: str) -> None:
+    record = {**SMALLEST, "command": "true", field: url}
+    doors: list[Callable[[], object]] = [
+        lambda: from_json(json.dumps(record)),  # HTTP, and a plain insert
+        lambda: from_yaml(json.dumps(record), folder=tmp_path),  # a file, by the command
+        lambda: from_json(json.dumps(client_record.read(record))),  # the Python client
+    ]
+    for door in doors:
+        with pytest.raises(RecordInvalid) as caught:
+            door()
+        (error,) = caught.value.errors
+        assert error.path == field
+        assert f"{url!r} is a URL" in error.message
+        assert "give a folder, or claim:NAME/FOLDER on Kubernetes: " in error.hint
+
+
+def test_a_url_of_a_file_and_of_a_claim_have_remedies_of_their_own() -> None:
+    record = {**SMALLEST, "dataset": "file:///data/mnist", "checkpoints": "claim://work/a"}
+    dataset, checkpoints = errors_of(record)
+    assert dataset.hint == "write the path alone: /data/mnist"
+    assert checkpoints.hint.endswith("after the colon: claim:NAME/FOLDER")
+    assert parse_record({**SMALLEST, "checkpoints": "claim:work/a"}).checkpoints == "claim:work/a"
 
 
 @pytest.mark.parametrize("prefix", RESERVED_PREFIXES)
