@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.doctor import doctor
+from reshape_gpu.home import Address
 from reshape_launcher.local import users
 
 
-def doctors_findings(folder: Path, capsys: pytest.CaptureFixture[str], **given: str) -> Any:
+def doctors_findings(folder: Path, capsys: pytest.CaptureFixture[str], **given: object) -> Any:
     """Name, whether it is right, and what was said."""
     with contextlib.suppress(typer.Exit):
         doctor(home=str(folder), launcher="local", simulated_gpus=2, output="json", **given)
@@ -84,3 +87,19 @@ def test_doctor_calls_it_a_danger_if_users_jobs_are_root(
         ok, said = doctors_findings(tmp_path, capsys, root_jobs=setting)["isolation"]
         assert (ok, said.startswith("DANGER")) == (right, not right)
     users.problem.cache_clear()
+
+
+def test_doctor_looks_at_the_address_that_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = doctors_findings(tmp_path / "home", capsys, port=port)
+        assert found["address"] == (False, f"port {port} of 127.0.0.1 is in use by another program")
+        Home(tmp_path / "home").write_address(Address(f"http://127.0.0.1:{port}", 1, "0"))
+        found = doctors_findings(tmp_path / "home", capsys, port=port)
+        assert "address" not in found, "it is that of this home's own daemon"
+    found = doctors_findings(tmp_path / "other", capsys, port=port)
+    assert found["address"] == (True, f"127.0.0.1:{port}")
+    found = doctors_findings(tmp_path / "other", capsys, port=0, bind="10.0.0.1")
+    assert "is not a loopback address" in found["address"][1]

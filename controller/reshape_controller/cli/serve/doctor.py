@@ -15,9 +15,10 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import RenderableType
@@ -26,11 +27,11 @@ from reshape_controller.cli.exits import Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid
-from reshape_controller.cli.serve.devices import find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
+from reshape_controller.cli.serve.public_access import public_access
 from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
-from reshape_controller.cli.serve.up import checked
-from reshape_controller.http.app import CannotListen, bind_beyond_loopback
+from reshape_controller.cli.serve.up import OPTIONS, checked, devices
+from reshape_controller.http.app import CannotListen, bind, bind_beyond_loopback
 from reshape_controller.live.clock import FAR_S, ClockNote
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import StoreError
@@ -52,24 +53,7 @@ class DoctorReport:
     findings: tuple[Finding, ...]
 
 
-@options_from(
-    "home",
-    "secrets",
-    "store",
-    "store_credentials",
-    "store_ca",
-    "launcher",
-    "kubeconfig",
-    "cluster",
-    "launch_by",
-    "sidecar_bind",
-    "sidecar_url",
-    "sidecar_tls",
-    "lease",
-    "root_jobs",
-    "simulated_gpus",
-    "output",
-)
+@options_from(*OPTIONS, "output")
 def doctor(config: Config) -> None:
     """Check the requirements of `reshape up`; exit 1 if a check fails."""
     found = tuple(_all(config))
@@ -87,6 +71,7 @@ def _all(config: Config) -> list[Finding]:
     if place is None:
         found.append(_containment(config))
         found.append(_isolation(config))
+    found += _addresses(config)
     found.append(_attempt("store", "", lambda: _store(store_settings(config))))
     found.append(_clock(config))
     if config.secrets is not None:
@@ -110,8 +95,24 @@ def _clock(config: Config) -> Finding:
 
 
 def _gpus(config: Config) -> Finding:
-    simulated = config.number("simulated_gpus")
-    return _attempt("GPUs", "", lambda: find(simulated, None, None).text)
+    return _attempt("GPUs", "", lambda: devices(config, None).text)
+
+
+def _addresses(config: Config) -> Iterator[Finding]:
+    """Try the addresses for people. One that this home's last daemon had is that daemon's."""
+    address, port = config.text("bind") or "", config.number("port") or 0
+    before = Home(config.home).address()
+    known = urlsplit(before.url if before is not None else "")
+    asked = config.source("port") != "default" or config.text("launcher") == "kubernetes"
+    if (known.hostname, known.port if asked else port) != (address, port):
+        yield _bound("address", f"{address}:{port}", lambda: bind(address, port))
+    with contextlib.suppress(ClientError):  # told among the settings
+        public = public_access(config)
+        if public is not None:
+            where = (public.address, public.port)
+            yield _bound(
+                "public address", f"{where[0]}:{where[1]}", lambda: bind_beyond_loopback(*where)
+            )
 
 
 def _containment(config: Config) -> Finding:
@@ -157,7 +158,10 @@ def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
             found = list(findings(*words))
     except ClientError as error:
         found = [_problem("API server", error)]
-    found.append(_address(place))
+    where = (place.sidecar_address, place.sidecar_port)
+    detail = f"{place.sidecar_url}, listening on {where[0]}:{where[1]}"
+    detail += ", with TLS" if place.sidecar_tls else ""
+    found.append(_bound("SideCars' address", detail, lambda: bind_beyond_loopback(*where)))
     if place.by_playbook:
         found.append(
             _there(
@@ -210,14 +214,13 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def _address(place: KubernetesSettings) -> Finding:
-    detail = f"{place.sidecar_url}, listening on {place.sidecar_address}:{place.sidecar_port}"
-    detail += ", with TLS" if place.sidecar_tls else ""
+def _bound(check: str, detail: str, listen: Callable[[], socket.socket]) -> Finding:
+    """Return whether an address can be listened on."""
     try:
-        bind_beyond_loopback(place.sidecar_address, place.sidecar_port).close()
+        listen().close()
     except CannotListen as error:
-        return Finding("SideCars' address", False, str(error), error.remedy)
-    return Finding("SideCars' address", True, detail)
+        return Finding(check, False, str(error), error.remedy)
+    return Finding(check, True, detail)
 
 
 def _there(check: str, ok: bool, remedy: str) -> Finding:

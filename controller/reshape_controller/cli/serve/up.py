@@ -40,8 +40,7 @@ from reshape_profiles.loader import ProfileError, bundled
 from reshape_sidecar import device_truth as truth
 from reshape_sidecar.wire import Shortcut
 
-
-@options_from(
+OPTIONS = (
     "home",
     "secrets",
     "store",
@@ -84,6 +83,10 @@ from reshape_sidecar.wire import Shortcut
     "profiles",
     "log_level",
 )
+"""The settings of a daemon, which ``doctor`` takes too."""
+
+
+@options_from(*OPTIONS)
 def up(config: Config) -> None:
     """Start the daemon. SIGTERM or Ctrl-C stops it; running jobs train on without it."""
     start_logging(config.text("log_level") or "info")
@@ -142,7 +145,7 @@ def checked(config: Config) -> DaemonSettings:
         address=config.text("bind") or "",
         port=config.number("port") or 0,
         port_is_asked_for=config.source("port") != "default",
-        devices=_devices(config, kubernetes),
+        devices=devices(config, kubernetes),
         policy=policy,
         mechanism=mechanism,
         seed=config.number("seed"),
@@ -164,7 +167,7 @@ def checked(config: Config) -> DaemonSettings:
     )
 
 
-def _devices(config: Config, kubernetes: KubernetesSettings | None) -> Devices:
+def devices(config: Config, kubernetes: KubernetesSettings | None) -> Devices:
     """Return the devices of this daemon; those of nodes are discovered later."""
     simulated = config.number("simulated_gpus")
     if kubernetes is not None and simulated is None:
