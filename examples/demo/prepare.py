@@ -98,9 +98,8 @@ def install(target: str, environment: str, lock: str) -> None:
         )
         try:
             while (code := _code(process, EVERY_S[terminal])) is None:
-                text = (
-                    f"{time.monotonic() - begin_s:4.0f} s  {_how_far(pip_log, environment, wanted)}"
-                )
+                far = _waits(log) or _how_far(pip_log, environment, wanted)
+                text = f"{time.monotonic() - begin_s:4.0f} s  {far}"
                 if terminal:  # one line, written over; a longer one could not be
                     columns = shutil.get_terminal_size().columns
                     print(f"\r\x1b[K  {text}"[: columns + 3], end="", flush=True)
@@ -122,6 +121,12 @@ def _code(process: subprocess.Popen[bytes], wait_s: float) -> int | None:
         return process.wait(wait_s)
     except subprocess.TimeoutExpired:
         return None
+
+
+def _waits(log: Path) -> str:
+    """Return that make waits for another checkout, and for which; empty if it does not."""
+    newest = log.read_text(errors="replace").splitlines()[-1:]
+    return "".join(line.partition(": ")[2] for line in newest if ": waits " in line)
 
 
 def _how_far(pip_log: Path, environment: str, wanted: int) -> str:

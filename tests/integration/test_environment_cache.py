@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def test_an_interrupted_build_is_never_used(
     assert not (tmp_path / "one").exists()
     environment.provide(tmp_path / "one", NAME, entries, build)
     assert build.built == 2
-    assert sorted(path.name for path in entries.iterdir()) == ["lock", NAME]
+    assert sorted(path.name for path in entries.iterdir()) == [NAME, f"{NAME}.lock"]
 
 
 @pytest.mark.parametrize("damage", ["changed", "removed", "added", "not listed"])
@@ -168,6 +169,73 @@ def test_of_two_checkouts_at_once_one_builds_and_the_other_waits(
     assert all(package(tmp_path / str(number)).exists() for number in range(4))
 
 
+def test_a_checkout_that_waits_for_another_says_so_at_once_and_again(
+    environment: Any,
+    entries: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(environment, "SAID_EVERY_S", 1.1)
+    one, two = tmp_path / "one", tmp_path / "two"
+    began, go_on = threading.Event(), threading.Event()
+
+    def build(folder: Path) -> None:
+        began.set()
+        assert go_on.wait(30)
+        Builder()(folder)
+
+    first = threading.Thread(target=environment.provide, args=(one, NAME, entries, build))
+    first.start()
+    assert began.wait(30)
+    environment.provide(tmp_path / "three", "requirements-other", entries, Builder())
+    assert ": waits " not in capsys.readouterr().out, "another lock has packages of its own"
+    second = threading.Thread(target=environment.provide, args=(two, NAME, entries, Builder()))
+    second.start()
+    holder = f"for {one} (process {os.getpid()}), which installs the same packages"
+    said = ""
+    while said.count(": waits ") < 2:
+        said += capsys.readouterr().out
+    go_on.set()
+    for thread in (first, second):
+        thread.join()
+    assert said.startswith(f"{two}: waits {holder}\n{two}: waits (1 s) {holder}\n")
+
+
+def test_an_installation_shows_how_far_it_is_and_names_large_downloads(
+    environment: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        "Collecting absl-py==2.5.1 (from -r a.lock (line 1))",
+        "  Downloading absl_py.whl (135 kB)",
+        "Collecting tensorflow==2.20.0",
+        "  Downloading tensorflow.whl (620.7 MB)",
+        "Installing collected packages: absl-py, tensorflow",
+    ]
+    environment.show(lines, "a.lock", 2)
+    large = "a.lock: 2 of 2: Downloading tensorflow.whl (620.7 MB)"
+    assert capsys.readouterr().out.splitlines() == [
+        large,
+        "a.lock: all are there, writes them to the disk",
+    ]
+    monkeypatch.setattr(environment, "PROGRESS_EVERY_S", 0.0)
+    environment.show(lines, "a.lock", 2)
+    assert capsys.readouterr().out.startswith("a.lock: 1 of 2: Collecting absl-py==2.5.1")
+
+
+def test_the_prompt_of_an_environment_is_its_own_name(environment: Any, tmp_path: Path) -> None:
+    made = tmp_path / "content"
+    venv = [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", made]
+    subprocess.run(venv, check=True)
+    home = made.rename(tmp_path / ".venv")
+    (home / "pyvenv.cfg").write_text(
+        (home / "pyvenv.cfg").read_text().replace(str(made), str(home))
+    )
+    environment.name_prompt(home)
+    shell = f"PS1='$ '; . '{home}/bin/activate'; printf %s \"$PS1\""
+    assert subprocess.check_output(["bash", "-c", shell], text=True) == "(.venv) $ "
+
+
 def test_a_checkout_needs_no_cache_once_it_has_its_environment(
     environment: Any, entries: Path, tmp_path: Path
 ) -> None:
@@ -218,8 +286,9 @@ def test_a_failed_installation_is_one_message_and_leaves_no_environment(tmp_path
     )
     assert done.returncode == 1
     assert "cannot be written" in done.stderr, "the checkout has to do"
-    assert "pip install --quiet ... ended with 1" in done.stderr
+    assert "-m pip install ... ended with 1" in done.stderr
+    assert "bad.lock: installs 0 packages, once for all checkouts" in done.stdout
     assert "Traceback" not in done.stderr
     assert not (tmp_path / ".venv").exists()
-    left = [path.name for path in (tmp_path / "out" / "environments").iterdir()]
-    assert not [name for name in left if name.startswith("bad-")]
+    (left,) = (tmp_path / "out" / "environments").glob("bad-*")
+    assert left.suffix == ".lock"

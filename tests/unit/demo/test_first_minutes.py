@@ -74,6 +74,11 @@ def test_the_demo_compares_two_presets_and_all_four_behind_an_option() -> None:
 def test_an_installation_tells_how_many_packages_are_there(tmp_path: Path) -> None:
     log, environment = tmp_path / "pip.log", tmp_path / "environment"
     assert prepare._how_far(log, str(environment), 3) == "makes the environment"
+    made = tmp_path / "make.log"
+    made.write_text("make setup\n/a/.venv: waits (31 s) for /b/.venv (process 7), which installs\n")
+    assert prepare._waits(made) == "waits (31 s) for /b/.venv (process 7), which installs"
+    made.write_text("a.lock: 3 of 9: Collecting keras\n")
+    assert prepare._waits(made) == ""
     log.write_text(LOG)
     told = prepare._how_far(log, str(environment), 3)
     assert told == "2 of 3 packages downloaded, the newest is rich (310 kB)"
