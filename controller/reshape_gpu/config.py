@@ -8,6 +8,7 @@ source overrides an earlier one. Commands get their flags from the same table
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,10 @@ TOKEN_ENV = "RESHAPE_TOKEN"
 """A token in the environment; it is no setting, so that no command shows it."""
 OTHER_ENV = (TOKEN_ENV, "RESHAPE_CONFIG", "RESHAPE_DEBUG", "RESHAPE_CGROUP", "RESHAPE_ZYGOTE")
 """Names in the environment that are no settings."""
+_OF_A_SERVICE = re.compile(
+    r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)", re.ASCII
+)
+_OF_A_PORT = re.compile(r"(tcp|udp|sctp)://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ def load(
 
     ``by``: FLAG, or ARGUMENT if a Python program gives them.
     """
-    env = os.environ if env is None else env
+    given = os.environ if env is None else env
+    env = {name: text for name, text in given.items() if not _is_of_a_service(name, text)}
     _check_names(env)
     path, named = config_file(env)
     found = {s.name: SettingValue(s.name, s.default, "default") for s in SETTINGS}
@@ -119,6 +125,15 @@ def load(
                 setting.name, _checked(setting, flag, source), source
             )
     return Config(found, token)
+
+
+def _is_of_a_service(name: str, text: str) -> bool:
+    """Whether Kubernetes sets a variable in each pod of a namespace with a Service whose name
+    begins with ``reshape``. ``RESHAPE_PORT`` is one only with a Service's value."""
+    rest = name.removeprefix(ENV_PREFIX)
+    if rest == name or _OF_A_SERVICE.fullmatch(rest) is None:
+        return False
+    return name not in {setting.env for setting in SETTINGS} or bool(_OF_A_PORT.match(text))
 
 
 def _check_names(env: Mapping[str, str]) -> None:

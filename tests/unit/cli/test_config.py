@@ -139,3 +139,28 @@ def test_a_shortcut_is_turned_off_in_the_file_without_quotation_marks(
     Path(env["RESHAPE_CONFIG"]).write_text("standby: off\n")
     config = load({}, env)
     assert (config.text("standby"), config.text("overlap")) == ("off", "auto")
+
+
+@pytest.mark.parametrize("service", ["RESHAPE", "RESHAPE_API"])
+def test_a_pod_beside_the_controllers_service_has_its_variables_for_no_settings(
+    service: str,
+) -> None:
+    port = f"{service}_PORT_7470_TCP"
+    env = {
+        f"{service}_SERVICE_HOST": "10.96.0.7",
+        f"{service}_SERVICE_PORT": "7470",
+        f"{service}_SERVICE_PORT_HTTP": "7470",
+        f"{service}_PORT": "tcp://10.96.0.7:7470",
+        port: "tcp://10.96.0.7:7470",
+        f"{port}_PROTO": "tcp",
+        f"{port}_PORT": "7470",
+        f"{port}_ADDR": "10.96.0.7",
+    }
+    found = load({}, {**env, "RESHAPE_URL": "http://reshape:7470"})
+    assert (found.number("port"), found.source("port")) == (7470, "default")
+    assert found.text("url") == "http://reshape:7470"
+    assert load({}, {"RESHAPE_PORT": "8000"}).number("port") == 8000
+    with pytest.raises(ClientError, match="RESHAPE_PORTS is the name of no setting"):
+        load({}, {**env, "RESHAPE_PORTS": "8000"})
+    with pytest.raises(ClientError, match="port: 'http"):
+        load({}, {"RESHAPE_PORT": "http://reshape"})
