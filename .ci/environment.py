@@ -71,9 +71,9 @@ def key(lock: Path, options: list[str]) -> str:
 def install(folder: Path, lock: Path, options: list[str]) -> None:
     """Make an environment of third-party packages. Raises CalledProcessError."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = (folder / "bin" / "python", "-m", "pip", "install")
-    checked = ("--disable-pip-version-check", "--require-hashes", "-r", lock)
-    command = [*pip, "--progress-bar", "off", *options, *checked]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--progress-bar", "off"]
+    checked = ("--disable-pip-version-check", "--require-hashes", "-r", str(lock))
+    command = [*pip, *options, *checked]
     total = sum(1 for line in lock.read_text().splitlines() if line[:1].isalnum())
     say(f"{lock.name}: installs {total} packages, once for all checkouts; this takes minutes")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -167,7 +167,7 @@ def discard(entry: Path) -> None:
 
 def name_prompt(folder: Path) -> None:
     """Have the shell's prompt show the environment's own name; the cache's is ``content``."""
-    venv = [sys.executable, "-m", "venv", "--without-pip", "--prompt", folder.name, folder]
+    venv = [sys.executable, "-m", "venv", "--without-pip", "--prompt", folder.name, str(folder)]
     subprocess.run(venv, check=True)
 
 

@@ -68,6 +68,8 @@ class LaunchSpec(AttemptSpec):
     image: str | None = None
     cpus: float | None = None
     memory_bytes: int | None = None
+    shared_memory_bytes: int | None = None
+    """Size of ``/dev/shm``; None: half of the memory limit."""
     save_s: float = 120.0
     uid: int | None = None
     """User that a local job runs as; None: that of the launcher."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 WIRE_VERSION = 1
-WIRE_LEVEL = 5
+WIRE_LEVEL = 6
 """Level of the newest fields. A peer of an earlier release refuses fields that it does not know,
 so each side sends the fields of a level only to a peer that has named that level."""
 LEVEL_ABILITIES = 2
@@ -27,6 +27,8 @@ LEVEL_EVALUATIONS = 4
 """Level of the evaluations of every job that evaluates."""
 LEVEL_REACHED = 5
 """Level of the last step of an earlier attempt, and of refusals by Reshape itself."""
+LEVEL_FAILED = 6
+"""Level of whether the controller has given a job up."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -203,6 +205,9 @@ class Desired:
     prepare: tuple[str, ...] | None = None
     """Devices for which a successor shall be prepared; None: for none. It may change within a
     generation. Level 3."""
+    failed: bool = False
+    """True if the container ends because the job has failed for good: the cluster shall see it.
+    The controller's effects set it; it is in no log. Level 6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +429,9 @@ def at_level(observed: Observed, level: int) -> Observed:
 def desired_at_level(desired: Desired, level: int) -> Desired:
     """Return the desired state without the fields that a SideCar of ``level`` does not know."""
     if level < LEVEL_STARTS and desired.prepare is not None:
-        return replace(desired, prepare=None)
+        desired = replace(desired, prepare=None)
+    if level < LEVEL_FAILED and desired.failed:
+        desired = replace(desired, failed=False)
     return desired
 
 

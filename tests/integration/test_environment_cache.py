@@ -225,7 +225,7 @@ def test_an_installation_shows_how_far_it_is_and_names_large_downloads(
 
 def test_the_prompt_of_an_environment_is_its_own_name(environment: Any, tmp_path: Path) -> None:
     made = tmp_path / "content"
-    venv = [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", made]
+    venv = [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", str(made)]
     subprocess.run(venv, check=True)
     home = made.rename(tmp_path / ".venv")
     (home / "pyvenv.cfg").write_text(

@@ -31,6 +31,12 @@ PAUSED = "paused, checkpoint kept: "
 """Begins the reason of a job that was paused because it has no retry or no size left."""
 
 
+def is_given_up(job: Job) -> bool:
+    """Return whether the job has failed for good: it is not started again unless a person asks."""
+    paused = job.after_end is JobState.HALTED and job.reason.startswith(PAUSED)
+    return job.state is JobState.FAILED or paused
+
+
 def save_deadline_s(state: State, job: Job) -> float:
     """Return the seconds that the SideCar gives training to save.
 

@@ -107,6 +107,7 @@ class JobSpec:
     checkpoints: str | None = None
     cpus: float | None = None
     memory_bytes: int | None = None
+    shared_memory_bytes: int | None = None
     env: tuple[tuple[str, str], ...] = ()
     retries: int = 3
     user: str = ""

@@ -18,7 +18,7 @@ import structlog
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import gang
-from reshape_controller.core.attempts import save_deadline_s
+from reshape_controller.core.attempts import is_given_up, save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import (
@@ -124,6 +124,7 @@ class Effects:
             match command:
                 case SetDesired(desired):
                     known = engine.state.jobs.get(JobId(desired.job))
+                    desired = replace(desired, failed=known is not None and is_given_up(known))
                     if known is not None and known.suspended:
                         self._hub.begin_again(desired, known.spec.workers)
                     else:

@@ -77,6 +77,7 @@ def launch_spec(
         image=spec.image,
         cpus=spec.cpus,
         memory_bytes=spec.memory_bytes,
+        shared_memory_bytes=spec.shared_memory_bytes,
         save_s=save_s,
         workers=spec.workers,
         standby=_both(settings.standby, spec.standby),

@@ -225,6 +225,16 @@ class RecordFields(BaseModel):
         "they hold if its kernel has them for the daemon: `reshape doctor` says so",
         examples=[{"cpus": 4, "memory": "8Gi"}],
     )
+    shared_memory_gb: float | None = Field(
+        None,
+        gt=0,
+        le=limits.SHARED_MEMORY_GB_MAX,
+        allow_inf_nan=False,
+        description="size of `/dev/shm` in pods, in GiB, for what loaders share between processes;"
+        " it is a part of the memory limit; default: half of that. On one machine jobs have the"
+        " machine's",
+        examples=[4],
+    )
     env: dict[str, EnvValue] | None = Field(
         None,
         max_length=limits.ENV_MAX,

@@ -26,6 +26,7 @@ CPUS_MAX = 4096.0
 MEMORY_MIN_BYTES = 1024 * 1024
 """Least memory; a smaller number is one without its unit."""
 MEMORY_MAX_BYTES = 1 << 46
+SHARED_MEMORY_GB_MAX = float(MEMORY_MAX_BYTES >> 30)
 RECORD_BYTES_MAX = 1024 * 1024
 """Largest text of a record."""
 NOTIFY_MAX = 8

@@ -192,4 +192,5 @@ def _spec(
         span=fields.span or Spans.NEVER,
         placement=fields.placement or Placement.PACK,
         notify=tuple(dict.fromkeys(fields.notify or ())),
+        shared_memory_bytes=rules.shared_memory_bytes(fields),
     )

@@ -43,6 +43,7 @@ def broken(
     yield from _lengths(fields, bad, given)
     yield from _processes(fields)
     yield from _span(fields)
+    yield from _memory(fields)
     yield from _texts(fields)
     yield from _env(fields)
 
@@ -268,6 +269,24 @@ def _env(fields: RecordFields) -> Iterator[FieldError]:
             yield FieldError(path, f"variables that begin with {prefix} {what}", remedy)
         elif "\0" in value:
             yield FieldError(path, "contains a zero byte", "remove it")
+
+
+def shared_memory_bytes(fields: RecordFields) -> int | None:
+    """Return the size of ``/dev/shm``; None: the record names none."""
+    gb = fields.shared_memory_gb
+    return None if gb is None else max(1, int(gb * (1 << 30)))
+
+
+def _memory(fields: RecordFields) -> Iterator[FieldError]:
+    memory = fields.resources.memory if fields.resources is not None else None
+    shared = shared_memory_bytes(fields)
+    if memory is not None and shared is not None and shared > memory:
+        yield FieldError(
+            "shared_memory_gb",
+            f"{fields.shared_memory_gb:g} GiB are more than the job's memory of {memory} bytes, and"
+            " shared memory is a part of it",
+            "give less, or raise memory",
+        )
 
 
 def _these(numbers: list[int]) -> str:

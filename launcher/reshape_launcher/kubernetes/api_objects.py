@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from reshape_launcher.kubernetes import naming
-from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
+from reshape_launcher.kubernetes.pod import CONTAINER, IN_ORDER_CODES, PLACER
 from reshape_launcher.kubernetes.values import ClaimInfo, CreatedJob, JobInfo, Node, PodInfo, Taint
 
 LASTING = ("InvalidImageName", "ErrImageNeverPull")
@@ -18,6 +18,8 @@ NO_SUCH_IMAGE = "code = NotFound"
 """Part of the message of a failed pull if the registry answers that it has no such image."""
 IN_ORDER = "it ended normally, as after a deletion or an eviction"
 """Reason of a Job whose pod is gone and had saved."""
+BY_EXIT_CODE = "PodFailurePolicy"
+"""Reason of a Job that failed by the rule of its manifest: its container ended in order."""
 MESSAGE_CHARS_MAX = 600
 GATED = "SchedulingGated"
 """Reason of a pod that another controller keeps the scheduler from."""
@@ -32,7 +34,9 @@ def job_of(found: Any) -> JobInfo | None:
     job = annotations.get(naming.JOB)
     if job is None or not attempt.isdecimal():
         return None
-    complete = _condition(found.status, "Complete") is not None
+    complete, failed = (_condition(found.status, kind) for kind in ("Complete", "Failed"))
+    in_order = complete is not None or (failed is not None and failed.reason == BY_EXIT_CODE)
+    over = None if failed is None else _text(failed.reason, failed.message)
     return JobInfo(
         meta.name,
         job,
@@ -40,8 +44,8 @@ def job_of(found: Any) -> JobInfo | None:
         suspended=bool(found.spec.suspend),
         released=naming.RELEASED in annotations,
         queue=_queue_of(found),
-        over=IN_ORDER if complete else _failed(found.status),
-        succeeded=complete,
+        over=IN_ORDER if in_order else over,
+        in_order=in_order,
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
         started_at_s=_start_s(found.status),
@@ -89,7 +93,7 @@ def pod_of(found: Any) -> PodInfo:
         phase=status.phase or "Pending",
         started=running is not None or ended is not None,
         deletion_grace_s=meta.deletion_grace_period_seconds if meta.deletion_timestamp else None,
-        exit_code=ended.exit_code if ended is not None else None,
+        exit_code=_exit_code(ended),
         reason=_end_reason(meta, status, ended, placer),
         trouble=_trouble(status, waiting_state),
         lasting=lasting,
@@ -149,9 +153,11 @@ def _condition(status: Any, kind: str, value: str = "True") -> Any:
     return next((c for c in conditions if (c.type, c.status) == (kind, value)), None)
 
 
-def _failed(status: Any) -> str | None:
-    failed = _condition(status, "Failed")
-    return None if failed is None else _text(failed.reason, failed.message)
+def _exit_code(ended: Any) -> int | None:
+    """Return the exit code of a container that has ended; 0 for each end in order."""
+    if ended is None or ended.exit_code in IN_ORDER_CODES:
+        return None if ended is None else 0
+    return int(ended.exit_code)
 
 
 def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
@@ -167,7 +173,7 @@ def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
         return _text(disrupted.reason, disrupted.message)
     if ended is None:
         return ""
-    if ended.exit_code != 0:
+    if _exit_code(ended):
         return _text(ended.reason, ended.message or f"exit code {ended.exit_code}")
     if meta.deletion_timestamp:
         return "its pod was deleted; no process is left"

@@ -30,6 +30,7 @@ def job(attempt: pod.Attempt) -> Manifest:
     spec, settings = attempt.spec, attempt.settings
     version = attempt.archive.name.rpartition("-")[2]
     labels = naming.labels(settings.controller, spec.job, spec.attempt, version)
+    labels |= naming.cost_labels(spec.user, spec.name, spec.job_type)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -42,6 +43,7 @@ def job(attempt: pod.Attempt) -> Manifest:
         "spec": {
             "suspend": True,
             "backoffLimit": 0,
+            "podFailurePolicy": _ends_in_order(),
             "completions": len(attempt.workers),
             "parallelism": len(attempt.workers),
             **({"completionMode": "Indexed"} if spec.workers > 1 else {}),
@@ -50,6 +52,13 @@ def job(attempt: pod.Attempt) -> Manifest:
             "template": pod.template(attempt, labels),
         },
     }
+
+
+def _ends_in_order() -> Manifest:
+    """Return the rule by which a failed Job tells that its pod ended in order, also once the pod is
+    deleted (``api_objects``): the exit code is one of init's own."""
+    codes = {"containerName": pod.CONTAINER, "operator": "In", "values": list(pod.IN_ORDER_CODES)}
+    return {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
 
 
 def secret(attempt: pod.Attempt, token: str, device_truth: str | None) -> Manifest:

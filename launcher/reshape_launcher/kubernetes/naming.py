@@ -27,6 +27,8 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a Job that a queueing system admits; the operator or the system's webhook sets it."""
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 """Value of ``managedBy`` of a Job that no other controller starts."""
+USER, JOB_NAME, JOB_TYPE = f"{DOMAIN}/user", f"{DOMAIN}/job-name", f"{DOMAIN}/job-type"
+"""Labels by which tools tell costs apart. Reshape itself does not read them."""
 NODE_LEASE = f"{DOMAIN}/node-lease"
 """Label of the Leases of nodes."""
 NODE = f"{DOMAIN}/node"
@@ -44,12 +46,30 @@ OBJECT_CHARS_MAX = 253
 DIGEST_CHARS = 10
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 """Pattern of a label's value, and of its key after the domain."""
+LABEL_CHARS_MAX = 63
+_NOT_IN_LABEL = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
 
 def is_label(text: str) -> bool:
     """True if the text can be the value of a label."""
     return re.fullmatch(LABEL, text) is not None
+
+
+def label_of(text: str) -> str:
+    """Return any text as the value of a label. Where it has to be changed it gets a digest, so that
+    two texts never have one label."""
+    if is_label(text) or not text:
+        return text
+    end = f"-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:DIGEST_CHARS]}"
+    words = _NOT_IN_LABEL.sub("-", text)[: LABEL_CHARS_MAX - len(end)].strip("._-")
+    return f"{words or 'x'}{end}"
+
+
+def cost_labels(user: str, job_name: str, job_type: str | None) -> dict[str, str]:
+    """Return the labels that say whose and what job it is, without those that are not known."""
+    texts = {USER: user, JOB_NAME: job_name, JOB_TYPE: job_type or ""}
+    return {key: label_of(text) for key, text in texts.items() if text}
 
 
 def key_of(controller: str, job: str) -> str:

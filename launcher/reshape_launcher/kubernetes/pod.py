@@ -1,9 +1,10 @@
 """The pod of one attempt as data: what runs in it, what it mounts, and what it may never do.
 
 Does: convert a launch to a pod template. Of a job record only the image, the amounts, the
-interpreter and the names of claims are in it, each checked by a pattern; command, environment and
-paths go into the Secret. Never: request what the restricted pod security profile refuses, mount a
-service account, a folder of the node or of another job, or bypass the scheduler by naming the node.
+interpreter, the names of claims, and name, user and type as labels are in it, each checked by a
+pattern; command, environment and paths go into the Secret. Never: request what the restricted pod
+security profile refuses, mount a service account, a folder of the node or of another job, or bypass
+the scheduler by naming the node.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from reshape_launcher.kubernetes.sidecar_archive import Archive
 from reshape_launcher.kubernetes.values import Manifest, Node, Taint
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import limits
+from reshape_sidecar.init.values import FAILED_FOR_GOOD, UNFINISHED
 
 HOME = "/reshape"
 ATTEMPT_FOLDER = f"{HOME}/attempt"
@@ -30,18 +32,23 @@ INTERPRETER = f"{HOME}/python"
 """Link to the SideCar's interpreter; the first program in the pod creates it."""
 CONTAINER = "training"
 PLACER = "place-sidecar"
+IN_ORDER_CODES = (FAILED_FOR_GOOD, UNFINISHED)
+"""Exit codes beside 0 of a container that ended in order, with no process left."""
 PYTHON = "python3"
 """The interpreter of the SideCar if the record's command names no Python."""
 END_MARGIN_S = 15.0
 """Time from the pod's deletion to SIGKILL beyond what init needs to save and to sweep."""
-SHARED_MEMORY_BYTES = 1 << 30
 SIDECAR_BYTES = 1 << 30
 """Disk limit for the SideCar, its state and the log files of an attempt."""
 CPU_REQUEST = 0.1
 MEMORY_REQUEST_BYTES = 256 << 20
 """Requests to the scheduler for a job whose record names no amounts."""
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-"""Annotation by which an autoscaler knows whether it may empty the pod's node."""
+IN_USE = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations by which autoscalers leave the pod's node alone. A pod requests little CPU and no
+GPU, so a node that trains looks empty; a pod exists for as long as its job has GPUs."""
 REFUSING = ("NoSchedule", "NoExecute")
 """Effects of taints for which the scheduler puts no pod onto a node."""
 CORDON = "node.kubernetes.io/unschedulable"
@@ -115,7 +122,7 @@ def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
             "labels": {**dict(settings.labels), **labels},
             "annotations": {
                 **dict(settings.annotations),
-                SAFE_TO_EVICT: "true" if saves_when_evicted(attempt.spec) else "false",
+                **IN_USE,
                 **attempt.annotations,
             },
         },
@@ -135,11 +142,6 @@ def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
             "volumes": _volumes(attempt),
         },
     }
-
-
-def saves_when_evicted(spec: LaunchSpec) -> bool:
-    """Return whether the end of the job's pod loses no steps, as far as its record shows."""
-    return spec.framework == "keras"
 
 
 def access(settings: PodSettings) -> Manifest:
@@ -242,7 +244,7 @@ def _resources(attempt: Attempt) -> Manifest:
     """Return limits for every job, and the record's own amounts as requests to the scheduler."""
     spec, settings = attempt.spec, attempt.settings
     cpus = settings.cpus if spec.cpus is None else spec.cpus
-    memory = settings.memory_bytes if spec.memory_bytes is None else spec.memory_bytes
+    memory = _memory_bytes(attempt)
     cpu_request = min(CPU_REQUEST, cpus) if spec.cpus is None else cpus
     memory_request = min(MEMORY_REQUEST_BYTES, memory) if spec.memory_bytes is None else memory
     disk = str(settings.scratch_bytes)
@@ -256,9 +258,16 @@ def _resources(attempt: Attempt) -> Manifest:
     }
 
 
+def _memory_bytes(attempt: Attempt) -> int:
+    own = attempt.spec.memory_bytes
+    return attempt.settings.memory_bytes if own is None else own
+
+
 def _volumes(attempt: Attempt) -> list[Manifest]:
     scratch = str(attempt.settings.scratch_bytes)
-    memory = {"medium": "Memory", "sizeLimit": str(SHARED_MEMORY_BYTES)}
+    # What is in it counts as the container's memory.
+    shared = attempt.spec.shared_memory_bytes or _memory_bytes(attempt) // 2
+    memory = {"medium": "Memory", "sizeLimit": str(shared)}
     volumes: list[Manifest] = [
         {"name": "reshape", "emptyDir": {"sizeLimit": str(SIDECAR_BYTES)}},
         {"name": "tmp", "emptyDir": {"sizeLimit": scratch}},

@@ -204,7 +204,7 @@ def _status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:
     failed = [pod for pod in pods if pod.exit_code]
     last = (failed or pods)[-1] if pods else None
     reason = job.reason or (last.reason if last else f"its pod is gone ({job.over})")
-    code = last.exit_code if last is not None else 0 if job.succeeded else None
+    code = last.exit_code if last is not None else 0 if job.in_order else None
     host = last.node or None if last is not None else None
     return ContainerStatus(job.job, job.attempt, False, code, reason, host, job.lasting)
 

@@ -45,8 +45,17 @@ def _image(spec: LaunchSpec, settings: PodSettings) -> None:
     images.image_of(built, settings)
 
 
+def _shared_memory(spec: LaunchSpec, settings: PodSettings) -> None:
+    """Refuse more shared memory than the cluster file's limit; ``records`` knows a record's own."""
+    shared = spec.shared_memory_bytes or 0
+    if spec.memory_bytes is None and shared > settings.memory_bytes:
+        what = f"{shared} bytes are more than the memory limit here, {settings.memory_bytes} bytes"
+        raise RecordRefused("shared_memory_gb", what, "give the job more memory")
+
+
 CHECKS: tuple[Check, ...] = (
     _image,
+    _shared_memory,
     pod_mounts.code_folder,
     pod_mounts.dataset_folder,
     pod_mounts.checkpoint_folder,

@@ -104,8 +104,8 @@ class JobInfo:
     queue: str = ""
     """The queue, or the controller, that admits it; empty if it starts without admission."""
     over: str | None = None
-    succeeded: bool = False
-    """True if the Job is complete: each of its pods ended with exit code 0."""
+    in_order: bool = False
+    """True if each of its pods ended in order, even if that pod is deleted."""
     reason: str = ""
     """Why the controller itself ended the attempt; empty if it did not."""
     lasting: bool = False

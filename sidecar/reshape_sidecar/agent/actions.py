@@ -288,6 +288,8 @@ class Actions:
         _, first, end_by_s = self._exit
         acknowledged = self._link.sequence_acknowledged >= first
         if acknowledged or self._link.unknown_attempt or now_s >= end_by_s:
+            if state.memory.desired is not None and state.memory.desired.failed:
+                state.note_ending(init.Ending.FAILED)
             self._init.send(init.End(limits.LEFTOVER_GRACE_S))
         await self._pause()
 

@@ -7,6 +7,7 @@ Does: holds both for the loop and the actions, and wakes the loop at a change. A
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -26,7 +27,8 @@ from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
-from reshape_sidecar.init.values import InitStatus
+from reshape_sidecar.init import files
+from reshape_sidecar.init.values import ENDING_FILE, Ending, InitStatus
 from reshape_sidecar.user import User, run_as
 from reshape_sidecar.wire import GpuUse, Observed, Processes, Reached, Saves
 
@@ -117,10 +119,17 @@ class AgentState:
         memory = replace(self.memory, **changes)
         finished = process_exit.is_over(self.spec, memory.ended, memory.generation)
         memory = replace(memory, finished=finished)
+        if finished:
+            self.note_ending(Ending.COMPLETE)
         self._file.save(memory)
         self.memory = memory
         self.wake.set()
         self.push()
+
+    def note_ending(self, ending: Ending) -> None:
+        """Tell init with which exit code to end; where that cannot be written it is the usual."""
+        with contextlib.suppress(OSError):
+            files.write_by_rename(self.folder.run / ENDING_FILE, ending)
 
     def note_trained(self, generation: int) -> None:
         """Note the first step of ``generation``, in memory only: training reports it again."""

@@ -21,8 +21,8 @@ PRIVATE = 0o077
 
 
 def main() -> int:
-    """Run init; return its exit code: 0 ended on request, 3 another init holds the folder, or
-    the attempt's cgroup cannot be entered."""
+    """Run init; return its exit code: 0 ended on request, FAILED_FOR_GOOD and UNFINISHED as
+    ``values`` says, 3 another init holds the folder, or the attempt's cgroup cannot be entered."""
     _close_inherited()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from reshape_sidecar import cgroup, limits

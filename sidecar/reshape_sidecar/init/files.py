@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 from reshape_sidecar import foreign
+from reshape_sidecar.init.values import ENDING_FILE, FAILED_FOR_GOOD, UNFINISHED, Ending
 from reshape_sidecar.user import User
 
 SOCKET_MODE = 0o600
@@ -27,6 +28,14 @@ def holds(path: Path, text: str) -> bool:
         return foreign.read_text(path, foreign.STATE_BYTES_MAX) == text
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def exit_code(run: Path, *, asked: bool) -> int:
+    """Return the exit code of an init that ends in order. ``asked``: agent or launcher asked for
+    it, not a signal from outside."""
+    if holds(run / ENDING_FILE, Ending.FAILED):
+        return FAILED_FOR_GOOD
+    return 0 if asked or holds(run / ENDING_FILE, Ending.COMPLETE) else UNFINISHED
 
 
 def boot_id() -> str:

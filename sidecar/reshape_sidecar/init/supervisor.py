@@ -83,8 +83,7 @@ class Supervisor:
         echoes: bool = False,
     ) -> None:
         """``echoes``: copy the output of training to init's own output."""
-        self._run = folder / "run"
-        self._logs = folder / "logs"
+        self._run, self._logs = folder / "run", folder / "logs"
         self._marker = marker
         self._groups, self._user = groups, user
         self._lock = open(self._run / LOCK_FILE, "w")  # noqa: SIM115 (held until init ends)
@@ -95,7 +94,7 @@ class Supervisor:
         me = os.getpid()
         self._agent = AgentProcess(agent_command, self._run, self._logs / AGENT_LOG, marker)
         self._grace_s = grace_s
-        self._term = False
+        self._term, self._asked_to_end = False, False
         self._sweeping: processes.SweepState | None = None
         self._end_by_s: float | None = None
         self._logs_due_s = 0.0
@@ -143,7 +142,7 @@ class Supervisor:
         end = ExitFile(0, "ended on request; no process is left")
         self._write(EXIT_FILE, codec.dumps(end))
         logs.write_line(end.reason)
-        return end.exit_code
+        return files.exit_code(self._run, asked=self._asked_to_end)
 
     def _run_once(self, clients: Clients) -> bool:
         """Do what is due, then wait for a signal or a request; True once the container ended."""
@@ -200,6 +199,7 @@ class Supervisor:
             case Sweep():
                 self._sweep(request)
             case End(grace_s):
+                self._asked_to_end = True
                 self._end(grace_s)
             case GetStatus():
                 pass

@@ -7,6 +7,7 @@ Requests are idempotent: each names a generation. Init answers every request wit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from reshape_sidecar.wire import PrepareStage, StandbyState, StartKind
 
@@ -20,8 +21,22 @@ TRAINING_LOG = "training.log"
 AGENT_LOG = "agent.log"
 ZYGOTE_LOG = "zygote.log"
 INIT_LOG = "init.log"
+ENDING_FILE = "ending"
+"""The agent's word on the job, by which init chooses its exit code: an ``Ending``."""
+FAILED_FOR_GOOD = 70
+"""Exit code of an init that ended in order after the last try of a job that has failed."""
+UNFINISHED = 76
+"""Exit code of an init that ended in order because of a signal from outside, as at an eviction,
+before the job was complete."""
 NOT_EXECUTABLE = 127
 """Exit code of a training process that could not be executed."""
+
+
+class Ending(StrEnum):
+    """What the agent knows of the job when its container ends."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from reshape_launcher.kubernetes import api_objects, naming
+from reshape_launcher.kubernetes import api_objects, naming, pod_status
 from reshape_launcher.kubernetes.values import ClaimInfo, JobInfo, Node, PodInfo
+from reshape_sidecar.init.values import FAILED_FOR_GOOD, UNFINISHED
 
 CREATED = "2026-11-21T12:00:00Z"
 
@@ -108,6 +109,23 @@ def test_how_a_container_ended_is_kept(ended: dict[str, Any], reason: str) -> No
     phase = "Succeeded" if ended["exitCode"] == 0 else "Failed"
     seen = pod({"phase": phase, "containerStatuses": [container("training", terminated=ended)]})
     assert (seen.exit_code, seen.reason, seen.over) == (ended["exitCode"], reason, True)
+
+
+@pytest.mark.parametrize("code", [FAILED_FOR_GOOD, UNFINISHED])
+def test_an_init_that_says_more_than_0_has_ended_in_order_all_the_same(code: int) -> None:
+    ended = container("training", terminated={"exitCode": code, "reason": "Error"})
+    seen = pod({"phase": "Failed", "containerStatuses": [ended]}, deletionTimestamp=CREATED)
+    assert (seen.exit_code, seen.over) == (0, True)
+    assert seen.reason == "its pod was deleted; no process is left"
+
+
+def test_a_job_remembers_that_its_deleted_pod_ended_in_order() -> None:
+    for reason, in_order in (("PodFailurePolicy", True), ("BackoffLimitExceeded", False)):
+        failed = {"type": "Failed", "status": "True", "reason": reason, "message": "code 76"}
+        seen = job(status={"conditions": [failed]})
+        assert seen is not None
+        (status,) = pod_status.statuses([seen], [])
+        assert (status.running, status.exit_code) == (False, 0 if in_order else None)
 
 
 def test_a_pod_that_was_evicted_says_why() -> None:

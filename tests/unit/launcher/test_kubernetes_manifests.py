@@ -73,6 +73,13 @@ def test_a_pod_that_vanished_is_never_replaced_by_kubernetes() -> None:
         assert "tolerationSeconds" not in kept[taint]
 
 
+def test_a_failed_job_tells_an_end_in_order_by_its_rule() -> None:
+    (rule,) = job_of(SPEC)["spec"]["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob", "no pod is made again"
+    codes = {"containerName": "training", "operator": "In", "values": [70, 76]}
+    assert rule["onExitCodes"] == codes
+
+
 def test_no_pod_is_made_before_its_secret_is_there() -> None:
     assert job_of(SPEC)["spec"]["suspend"] is True
     secret = manifests.secret(made(SPEC), "x", None)
@@ -117,6 +124,45 @@ def test_what_the_record_names_is_what_the_scheduler_keeps_free() -> None:
     usual = pod_of(SPEC)["containers"][0]["resources"]
     assert usual["limits"]["memory"] == str(SETTINGS.memory_bytes)
     assert usual["requests"]["memory"] == str(pod.MEMORY_REQUEST_BYTES)
+
+
+def test_shared_memory_is_half_of_the_memory_unless_the_record_names_it() -> None:
+    def shared(spec: LaunchSpec) -> int:
+        (volume,) = [v for v in pod_of(spec)["volumes"] if v["name"] == "shared-memory"]
+        return int(volume["emptyDir"]["sizeLimit"])
+
+    assert shared(SPEC) == SETTINGS.memory_bytes // 2
+    assert shared(replace(SPEC, memory_bytes=64 << 30)) == 32 << 30
+    assert shared(replace(SPEC, memory_bytes=64 << 30, shared_memory_bytes=40 << 30)) == 40 << 30
+    refused, _ = refusals(replace(SPEC, shared_memory_bytes=9 << 30), SETTINGS)
+    assert refused.field == "shared_memory_gb"
+    assert refused.remedy == "give the job more memory"
+
+
+def test_autoscalers_leave_the_node_of_a_pod_with_gpus_alone() -> None:
+    for framework in ("keras", "pytorch", "other"):
+        job = job_of(replace(SPEC, framework=framework))
+        annotations = job["spec"]["template"]["metadata"]["annotations"]
+        assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+        assert annotations["karpenter.sh/do-not-disrupt"] == "true"
+
+
+def test_tools_that_tell_costs_apart_find_user_job_and_type_as_labels() -> None:
+    spec = replace(SPEC, user="ada", name="resnet", job_type="resnet50.b128")
+    for of in (job_of(spec), job_of(spec)["spec"]["template"]):
+        labels = of["metadata"]["labels"]
+        assert labels["reshape.dev/user"] == "ada"
+        assert labels["reshape.dev/job-name"] == "resnet"
+        assert labels["reshape.dev/job-type"] == "resnet50.b128"
+    assert "reshape.dev/user" not in job_of(SPEC)["metadata"]["labels"]
+
+
+def test_two_users_never_have_one_label() -> None:
+    users = ["ada@lab", "ada lab", "ada-lab", "ädä", "", "-", "x" * 64, "x" * 65, "."]
+    labels = [naming.label_of(user) for user in users]
+    assert len(set(labels)) == len(users)
+    assert labels[0].startswith("ada-lab-")
+    assert all(naming.is_label(label) for label in labels if label)
 
 
 def test_the_folders_of_a_record_are_claims_in_the_pod() -> None:
@@ -320,6 +366,11 @@ def test_a_hostile_text_arrives_as_data_or_is_refused(field: str) -> None:
         except RecordRefused:
             refused.append(payload)
             continue
+        if field == "name":
+            for of in (found, found["spec"]["template"]):
+                label = of["metadata"]["labels"].pop(naming.JOB_NAME, "none")
+                assert naming.is_label(label), "it is a label as well, and one that can be"
+                of["metadata"]["labels"][naming.JOB_NAME] = SPEC.name
         assert shape(found) == shape(plain), payload
         if field in ("name", "command", "env", "framework"):
             assert found == plain, "it is in the Secret alone"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from reshape_controller.core.commands import CheckRelease
+from reshape_controller.core.commands import CheckRelease, SetDesired
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.events import CancelRequested, Event, ReleaseVerified
 from reshape_controller.core.limits import LOCAL
@@ -18,6 +18,7 @@ from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_launcher.spec import Launcher, RecordRefused, ReleaseCheck, one_host_only
+from reshape_sidecar.wire import Desired, Mode, Observed, Phase
 from tests.support.live_fakes import FakeLauncher
 from tests.support.world import World
 
@@ -105,6 +106,47 @@ def test_a_container_that_ends_for_no_other_job_is_looked_at_every_second() -> N
     world.event(CancelRequested(JobId("a"), "ann"))
     assert world.job("a").stage is Stage.ENDING
     assert watch_pause_s(world.engine.state) == WATCH_EVERY_S
+
+
+def told_at_the_end(world: World, name: str) -> Desired | None:
+    """What the SideCar of a job is told, once the loop has carried out its end."""
+    hub = SidecarHub(lambda event: None, lambda: 0.0, lambda: 0.0)
+    settings = LaunchSettings("http://127.0.0.1:1", Path("work"))
+    launcher = cast(Launcher, FakeLauncher())
+    effects = Effects(launcher, hub, Tokens(b"secret"), settings, lambda event: None)
+    desired = world.engine.desired(JobId(name))
+    assert desired is not None
+    effects.carry_out(world.engine, (SetDesired(desired),))
+
+    async def answer() -> Desired | None:
+        seen = Observed(name, desired.attempt, 0, 1, Phase.CRASHED, epoch=1)
+        return await hub.exchange(name, desired.attempt, seen, 0.0)
+
+    return asyncio.run(answer())
+
+
+def test_the_container_of_a_job_fails_after_its_last_try_only() -> None:
+    world = World().boot(4)
+    world.running("a", 4, 4, retries=1)
+    world.crash("a")
+    told = told_at_the_end(world, "a")
+    assert told is not None
+    assert (told.mode, told.failed) == (Mode.RUN, False), "it has a retry left"
+    world.auto = False
+    world.crash("a")
+    told = told_at_the_end(world, "a")
+    assert told is not None
+    assert (told.mode, told.failed) == (Mode.EXIT, True)
+
+
+def test_the_container_of_a_cancelled_job_has_not_failed() -> None:
+    world = World().boot(4)
+    world.running("a", 4, 4)
+    world.auto = False
+    world.event(CancelRequested(JobId("a"), "ann"))
+    told = told_at_the_end(world, "a")
+    assert told is not None
+    assert (told.mode, told.failed) == (Mode.EXIT, False)
 
 
 class OnOneHost(FakeLauncher):

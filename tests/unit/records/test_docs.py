@@ -50,6 +50,7 @@ def test_every_field_of_a_job_can_be_written_and_has_rule_and_example() -> None:
     from_script = {"processes_reason"}
     spec_fields = set(JobSpec.__dataclass_fields__) - from_token - from_script
     renamed = {"length": "epochs", "memory_bytes": "resources", "cpus": "resources"}
+    renamed |= {"shared_memory_bytes": "shared_memory_gb"}
     renamed |= {"standby": "handover", "overlap": "handover"}
     assert {renamed.get(field, field) for field in spec_fields} <= set(properties)
 

@@ -282,6 +282,14 @@ def test_no_door_takes_a_url_for_a_folder(tmp_path: Path, field: str, url: str) 
         assert "give a folder, or claim:NAME/FOLDER on Kubernetes: " in error.hint
 
 
+def test_shared_memory_is_a_part_of_the_jobs_memory() -> None:
+    assert parse_record({**SMALLEST, "shared_memory_gb": 2.5}).shared_memory_bytes == 5 << 29
+    (error,) = errors_of({**SMALLEST, "shared_memory_gb": 8.5, "memory": "8Gi"})
+    assert error.path == "shared_memory_gb"
+    assert "8.5 GiB are more than the job's memory of 8589934592 bytes" in error.message
+    assert error.hint == "give less, or raise memory"
+
+
 def test_a_url_of_a_file_and_of_a_claim_have_remedies_of_their_own() -> None:
     record = {**SMALLEST, "dataset": "file:///data/mnist", "checkpoints": "claim://work/a"}
     dataset, checkpoints = errors_of(record)

@@ -124,6 +124,13 @@ def test_a_sidecar_gets_what_to_prepare_only_if_it_knows_that_field() -> None:
     assert codec.from_value(Desired, PLAIN).prepare is None
 
 
+def test_a_sidecar_is_told_that_its_job_has_failed_only_if_it_knows_that_field() -> None:
+    failed = Desired(1, "j", 1, 2, Mode.EXIT, failed=True)
+    assert desired_at_level(failed, 6) == failed
+    assert desired_at_level(failed, 5) == replace(failed, failed=False)
+    assert "failed" not in codec.to_value(desired_at_level(failed, 2))
+
+
 def test_a_peer_without_a_header_is_of_the_first_level() -> None:
     assert [level_in(text) for text in (None, "", "1", "2", "7")] == [1, 1, 1, 2, 7]
     with pytest.raises(ValueError, match="two"):
