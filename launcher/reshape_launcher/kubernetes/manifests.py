@@ -169,6 +169,7 @@ def _attempt_spec(attempt: pod.Attempt, device_truth: str | None) -> AttemptSpec
         code=mounts.code,
         checkpoints=mounts.checkpoints,
         dataset=mounts.dataset,
+        work=mounts.work,
         device_truth=f"{pod.ATTEMPT_FOLDER}/{TRUTH_FILE}" if device_truth is not None else None,
         python=attempt.python,
     )

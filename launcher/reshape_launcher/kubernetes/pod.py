@@ -204,7 +204,6 @@ def _init_container(attempt: Attempt) -> Manifest:
 
 def _training_container(attempt: Attempt) -> Manifest:
     spec, mounts = attempt.spec, attempt.mounts
-    own = [{"name": "code", "mountPath": mounts.code}] if mounts.own_code else []
     # The image has no user with this number, and programs that look up their user name fail.
     named = (("HOME", "/tmp"), ("USER", "reshape"))
     environment = (*named, *attempt.environment)
@@ -222,7 +221,6 @@ def _training_container(attempt: Attempt) -> Manifest:
             {"name": "reshape", "mountPath": HOME},
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
-            *own,
             *_claim_mounts(attempt, (*attempt.settings.mounts, *mounts.claims)),
         ],
     }
@@ -275,8 +273,6 @@ def _volumes(attempt: Attempt) -> list[Manifest]:
         {"name": "archive", "configMap": {"name": attempt.archive.name}},
         {"name": "secret", "secret": {"secretName": attempt.name, "defaultMode": 0o440}},
     ]
-    if attempt.mounts.own_code:
-        volumes.append({"name": "code", "emptyDir": {"sizeLimit": scratch}})
     for number, claim in enumerate(_claims(attempt)):
         source = {"claimName": claim}
         volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": source})

@@ -20,6 +20,8 @@ CODE = "/reshape/code"
 DATASET = "/reshape/dataset"
 CHECKPOINTS = "/reshape/checkpoints"
 LOGS = "/reshape/attempt/logs"
+WORK = "work"
+"""Folder in that of the checkpoints; without a folder of code, training runs there."""
 RESERVED = PurePosixPath("/reshape")
 _SCHEME = "claim:"
 _CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
@@ -56,8 +58,11 @@ class Mounts:
     checkpoints: str
     dataset: str | None
     claims: tuple[ClaimMount, ...]
-    own_code: bool
-    """True if the code folder is an empty one that belongs to the pod."""
+
+    @property
+    def work(self) -> str:
+        """Return the folder for what a script writes beside itself; it outlives the pod."""
+        return f"{self.checkpoints}/{WORK}"
 
 
 def mounts_of(spec: LaunchSpec, settings: PodSettings) -> Mounts:
@@ -70,13 +75,9 @@ def mounts_of(spec: LaunchSpec, settings: PodSettings) -> Mounts:
     if settings.storage_claim is not None:
         logs = logs_folder(spec.job, spec.attempt, _worker(spec))
         claims.append(ClaimMount(settings.storage_claim, LOGS, logs, read_only=False))
-    return Mounts(
-        code.path,
-        checkpoints.path,
-        None if dataset is None else dataset.path,
-        tuple(claims),
-        own_code=_is_unnamed(spec.code),
-    )
+    text = None if dataset is None else dataset.path
+    found = Mounts(code.path, checkpoints.path, text, tuple(claims))
+    return replace(found, code=found.work) if _is_unnamed(spec.code) else found
 
 
 def _worker(spec: LaunchSpec) -> str | None:

@@ -212,7 +212,7 @@ def _manifest(
         host=nodes[0].name if nodes else "none",
         image=settings.image or SAMPLE_IMAGE,
     )
-    mounts = Mounts(spec.code, spec.checkpoints, None, (), own_code=True)
+    mounts = Mounts(spec.code, spec.checkpoints, None, ())
     environment = devices.environment(spec)
     attempt = pod.Attempt(
         spec, settings, mounts, sidecar_archive.Archive(b""), environment, devices.runtime_class

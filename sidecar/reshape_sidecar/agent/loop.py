@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from reshape_sidecar import gpu, limits
@@ -25,6 +26,7 @@ from reshape_sidecar.agent import (
     standby,
     timing,
     worker_address,
+    workplace,
 )
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
@@ -66,6 +68,7 @@ class Agent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, term.set)
         init = await InitLink.open(self._folder.run / SOCKET_NAME, self._on_status)
         state.status = lambda: init.status
+        await self._find_workplace()
         self._use_zygote(init)
         server = serve(self._folder.socket, self._on_report, state.observe, self._user)
         endless: list[Coroutine[Any, Any, Any]] = [
@@ -91,6 +94,20 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             server.stop()
             init.close()
+
+    async def _find_workplace(self) -> None:
+        """Have training run where it can write, before anything runs there."""
+        state = self._state
+        code = Path(state.spec.code)
+        work = None if state.spec.work is None else Path(state.spec.work)
+        try:
+            found = await asyncio.to_thread(workplace.folder_for, code, work)
+        except workplace.NoWorkplace as error:
+            state.fault = str(error)
+            return
+        if found != code:
+            log.info("the code in %s cannot be written: training runs in %s", code, found)
+            state.spec = replace(state.spec, code=str(found))
 
     def _use_zygote(self, init: InitLink) -> None:
         """Have init keep a zygote from now on, unless this attempt shall have none."""
@@ -198,7 +215,7 @@ class Agent:
         """Run the self-check once; then read the GPUs, if they are real."""
         state = self._state
         env = dict(os.environ) | dict(state.spec.env)
-        state.fault = await asyncio.to_thread(
+        state.fault = state.fault or await asyncio.to_thread(
             selfcheck.fault, state.spec, self._folder, env, self._user
         )
         state.checked = True

@@ -70,6 +70,9 @@ class AttemptSpec:
     controller_key: str | None = None
     """SHA-256 of the public key that the controller proves with TLS; None: none is pinned, as in
     specs of earlier versions."""
+    work: str | None = None
+    """Folder of the job's own in which training runs if it cannot write in ``code``; None: it runs
+    in ``code`` (``workplace``)."""
 
     @property
     def checkpoint_folder(self) -> Path:

@@ -126,6 +126,13 @@ def test_what_the_record_names_is_what_the_scheduler_keeps_free() -> None:
     assert usual["requests"]["memory"] == str(pod.MEMORY_REQUEST_BYTES)
 
 
+def test_a_script_has_a_folder_to_write_in_that_outlives_its_pod() -> None:
+    assert told(SPEC).work == f"{CHECKPOINTS}/work"
+    unnamed = replace(SPEC, code=str(OWN / SPEC.job / "work"), image="own:1")
+    assert told(unnamed).code == told(unnamed).work, "without code it runs there"
+    assert "code" not in {volume["name"] for volume in pod_of(unnamed)["volumes"]}
+
+
 def test_shared_memory_is_half_of_the_memory_unless_the_record_names_it() -> None:
     def shared(spec: LaunchSpec) -> int:
         (volume,) = [v for v in pod_of(spec)["volumes"] if v["name"] == "shared-memory"]
