@@ -127,6 +127,8 @@ class ContainerStatus:
     it. It counts as running."""
     torn: str = ""
     """The file of its launch that is cut, empty or gone, if it runs: ``launch`` writes it again."""
+    unscheduled: bool = False
+    """True if it ended because the cluster had no room for it: it never started."""
 
 
 @dataclass(frozen=True, slots=True)

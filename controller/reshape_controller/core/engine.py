@@ -256,7 +256,8 @@ class Engine:
             job_exit.on_files_found(tx, job.id, event)
         elif isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
-            job_exit.on_container_gone(tx, job.id, reason, event.exit_code)
+            unscheduled = event.unscheduled and job.stage is Stage.LAUNCHING
+            job_exit.on_container_gone(tx, job.id, reason, event.exit_code, unscheduled=unscheduled)
         elif isinstance(event, ev.ContainerSuspended):
             suspension.on_suspended(tx, job.id, event.reason)
         elif isinstance(event, ev.ContainerAdmitted):

@@ -215,6 +215,8 @@ class ContainerGone:
     attempt: int
     exit_code: int | None = None
     reason: str = ""
+    unscheduled: bool = False
+    """True if the cluster had no room for it, so that nothing of it ever ran."""
 
 
 @dataclass(frozen=True, slots=True)

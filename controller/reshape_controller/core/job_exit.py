@@ -139,19 +139,27 @@ def cancel(tx: Transaction, job_id: JobId, reason: str) -> None:
         tx.update(job_id, deadline=attempts.until(tx, DeadlineKind.END, tx.limits.end_s))
 
 
-def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: int | None) -> None:
+def on_container_gone(
+    tx: Transaction,
+    job_id: JobId,
+    reason: str,
+    exit_code: int | None,
+    *,
+    unscheduled: bool = False,
+) -> None:
     """Queue, halt or end a job whose container is gone with every process in it.
 
     An end that was not requested is a failure of the job, unless it trained and its container ended
     with exit code 0 (then the container was stopped from outside, and may have saved before), or
-    another controller had suspended its container.
+    another controller had suspended its container, or the cluster had no room for it
+    (``unscheduled``).
     """
     job = tx.state.jobs[job_id]
     in_order, taken_away = exit_code == 0, False
     unasked = job.stage is not Stage.ENDING and not (in_order and _told_to_end(job))
     if unasked:
-        taken_away = in_order and job.stage in (Stage.TRAINING, Stage.SAVING)
-        taken_away = taken_away or bool(job.suspended)
+        trained = job.stage in (Stage.TRAINING, Stage.SAVING)
+        taken_away = unscheduled or (in_order and trained) or bool(job.suspended)
     counts = unasked and not taken_away and job.failed_attempt != job.attempt
     tx.note(job, "container-gone", "it ended by itself" if counts else reason)
     if unasked:
@@ -161,6 +169,8 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
         attempts.count_lost_work(tx, job_id, LastWord.WITH_CONTAINER)
         if not taken_away:
             reason = attempts.count_failure(tx, job_id, reason).reason
+        elif unscheduled:
+            reason = f"queued again: {reason}{_failed_before(job)}"
     else:
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = handover_abort.leave(tx, job_id)
@@ -178,6 +188,15 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
     if waits and job.state is JobState.SUBMITTED and job.hand_over is None:
         attempts.back_off(tx, job_id)
     handover.advance(tx, job_id)
+
+
+def _failed_before(job: Job) -> str:
+    """Return how the job's program failed last: no wait for room hides it."""
+    failure = job.failure
+    if failure is None or not failure.cause:
+        return ""
+    message = f": {failure.message}" if failure.message else ""
+    return f"; its last failure: {failure.cause}{message}"
 
 
 def _leave_hand_overs(tx: Transaction, job_id: JobId, reason: str) -> Job:

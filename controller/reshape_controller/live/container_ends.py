@@ -65,6 +65,7 @@ def _decisive(over: list[ContainerStatus]) -> ContainerStatus:
     """Return the status that says most of why a gang has ended: one that no other attempt would
     get past, or a failure; its reason names the host."""
     lasting = [status for status in over if status.lasting]
-    failed = [status for status in over if status.exit_code != 0]
-    status = (lasting or failed or over)[0]
+    failed = [status for status in over if status.exit_code != 0 and not status.unscheduled]
+    waited = [status for status in over if status.unscheduled]
+    status = (lasting or failed or waited or over)[0]
     return replace(status, reason=f"{status.host}: {status.reason}" if status.reason else "")

@@ -388,7 +388,7 @@ class Effects:
         if end.lasting:  # the engine ignores it if the job came up or ended meanwhile
             self._post(ev.LaunchFailed(job, attempt, end.reason, retryable=False))
         self._hub.post_last_report(job, attempt)
-        self._post(ev.ContainerGone(job, attempt, end.exit_code, end.reason))
+        self._post(ev.ContainerGone(job, attempt, end.exit_code, end.reason, end.unscheduled))
 
 
 def _end(job: JobId, attempt: int, reason: str) -> ContainerStatus:

@@ -20,6 +20,8 @@ from reshape_launcher.spec import ContainerStatus
 UNSCHEDULED = "it cannot be scheduled"
 PART_SUSPENDED = "its Job was suspended by another controller, and no part of a gang waits alone"
 UNMADE = "Kubernetes creates no pod for it"
+NO_QUOTA = "exceeded quota"
+"""In the warning of a Job for which a quota of the namespace has no room."""
 UNSTARTED = "its node does not start it"
 UNFIT_CONTAINER = "CreateContainerConfigError"
 PATIENCE_S = 20.0
@@ -206,7 +208,13 @@ def _status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:
     reason = job.reason or (last.reason if last else f"its pod is gone ({job.over})")
     code = last.exit_code if last is not None else 0 if job.in_order else None
     host = last.node or None if last is not None else None
-    return ContainerStatus(job.job, job.attempt, False, code, reason, host, job.lasting)
+    ended = ContainerStatus(job.job, job.attempt, False, code, reason, host, job.lasting)
+    return replace(ended, unscheduled=_lacked_room(job.reason))
+
+
+def _lacked_room(reason: str) -> bool:
+    """Whether a Job was given up because the cluster had no room for its pod."""
+    return reason.startswith(UNSCHEDULED) or (reason.startswith(UNMADE) and NO_QUOTA in reason)
 
 
 def _why_suspended(job: JobInfo, alive: list[PodInfo]) -> str:

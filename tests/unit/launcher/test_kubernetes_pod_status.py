@@ -83,6 +83,7 @@ def test_a_pod_that_will_not_come_up_is_given_up_in_its_own_words(
         cluster.seen_pods.clear()
         assert one(launcher).reason == trouble
         assert not one(launcher).lasting, "another attempt may fare better"
+        assert one(launcher).unscheduled == (trouble == NO_ROOM)
 
 
 FORBIDDEN = "exceeded quota: none"
@@ -106,6 +107,7 @@ def test_a_job_for_which_no_pod_is_made_says_why_and_is_given_up(
     assert cluster.seen_jobs[NAME].over is not None
     ended = one(launcher)
     assert (ended.running, ended.reason, ended.lasting) == (False, told, False)
+    assert ended.unscheduled, "a quota has no room either"
 
 
 def test_workers_of_which_not_all_are_made_say_why_and_are_given_up(
