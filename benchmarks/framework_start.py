@@ -1,10 +1,11 @@
 """How long a start takes until the script's first line, its import and its first step.
 
-    python benchmarks/framework_start.py [--framework pytorch|keras|ranks] [--gpus 2] [--runs 10]
+    python benchmarks/framework_start.py [--framework pytorch|keras|ranks|trainer] [--gpus 2]
 
 A real init starts the same small script cold and by the zygote, in turns, one after the other. Each
 time is counted from the order to init. ``ranks`` is PyTorch with one process for each of ``--gpus``
-simulated GPUs: a moment is that of the last rank. Processor time is that of the start's processes
+simulated GPUs: a moment is that of the last rank; ``trainer`` is the same with a script for Hugging
+Face's Trainer. Processor time is that of the start's processes
 until the first step. Memory is that of init's children after the first step: PSS, and what of it is
 no page of a file. The cold start is measured without a zygote beside it, which would share the
 libraries' pages. PyTorch's Python is that of ``make test-pytorch``.
@@ -31,8 +32,17 @@ from reshape_sidecar.wire import Processes, StandbyState, StartKind  # noqa: E40
 from tests.support.zygote_bed import ZygoteBed, zygote_bed  # noqa: E402
 
 PYTORCH = str(ROOT / ".venv-pytorch" / "bin" / "python")
-PYTHON = {"keras": sys.executable, "pytorch": PYTORCH, "ranks": PYTORCH}
-IMPORT = {"keras": "import keras, numpy", "pytorch": "import torch", "ranks": "import torch"}
+PYTHON = {"keras": sys.executable, "pytorch": PYTORCH, "ranks": PYTORCH, "trainer": PYTORCH}
+IMPORT = {
+    "keras": "import keras, numpy",
+    "pytorch": "import torch",
+    "ranks": "import torch",
+    "trainer": """
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback
+from transformers import TrainingArguments
+""",
+}
 STEP = {
     "keras": """
 model = keras.Sequential([keras.layers.Dense(64), keras.layers.Dense(1)])
@@ -53,7 +63,21 @@ optimizer = torch.optim.Adam(model.parameters())
 model(torch.ones(64, 64)).square().mean().backward()
 optimizer.step()
 """,
+    "trainer": """
+class AfterOne(TrainerCallback):
+    def on_step_end(self, *arguments, **names):
+        print(f"AT step {time.monotonic()}\\n", end="", flush=True)
+        time.sleep(600)
+config = BertConfig(
+    vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+)
+rows = [{"input_ids": torch.tensor([n % 64] * 12), "labels": n % 2} for n in range(64)]
+told = TrainingArguments("out", use_cpu=True, report_to="none", disable_tqdm=True, max_steps=9)
+model = BertForSequenceClassification(config)
+Trainer(model, told, train_dataset=rows, callbacks=[AfterOne()]).train()
+""",
 }
+RANKS = ("ranks", "trainer")
 SCRIPT = """
 import time
 print(f"AT line {{time.monotonic()}}\\n", end="", flush=True)
@@ -116,7 +140,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     options = parser.parse_args()
     framework, gpus = options.framework, options.gpus
-    processes = gpus if framework == "ranks" else 1
+    processes = gpus if framework in RANKS else 1
     rows: dict[bool, list[list[float]]] = {False: [], True: []}
     together = ""
     with bed_of(framework) as bed:
@@ -153,7 +177,7 @@ def bed_of(framework: str) -> Iterator[ZygoteBed]:
         tempfile.TemporaryDirectory(prefix="framework-start-") as folder,
         zygote_bed(
             Path(folder),
-            processes=Processes.PER_GPU if framework == "ranks" else Processes.ONE,
+            processes=Processes.PER_GPU if framework in RANKS else Processes.ONE,
             framework="keras" if framework == "keras" else "pytorch",
             python=PYTHON[framework],
         ) as bed,

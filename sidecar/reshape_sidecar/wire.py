@@ -27,8 +27,8 @@ LEVEL_EVALUATIONS = 4
 """Level of the evaluations of every job that evaluates."""
 LEVEL_REACHED = 5
 """Level of the last step of an earlier attempt, and of refusals by Reshape itself."""
-LEVEL_FAILED = 6
-"""Level of whether the controller has given a job up."""
+LEVEL_ENDS = 6
+"""Level of how a container ends: given up by the controller, or told from outside."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -403,10 +403,14 @@ class Observed:
     refused: bool = False
     """True if Reshape itself refused to train the program that ended with ``exception``. Level 5.
     """
+    ending: bool = False
+    """True if init ends the container in order because of a signal from outside. Level 6."""
 
 
 def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
+    if level < LEVEL_ENDS and observed.ending:
+        observed = replace(observed, ending=False)
     if level < LEVEL_REACHED:
         observed = replace(observed, reached=None, refused=False)
         if observed.outcome is not None and observed.outcome.says_saved:
@@ -430,7 +434,7 @@ def desired_at_level(desired: Desired, level: int) -> Desired:
     """Return the desired state without the fields that a SideCar of ``level`` does not know."""
     if level < LEVEL_STARTS and desired.prepare is not None:
         desired = replace(desired, prepare=None)
-    if level < LEVEL_FAILED and desired.failed:
+    if level < LEVEL_ENDS and desired.failed:
         desired = replace(desired, failed=False)
     return desired
 

@@ -36,6 +36,7 @@ def test_an_evicted_container_of_a_job_that_trains_is_not_successful(job: Bed) -
     job.training(programs.PLAIN)
     init = job.init().pid
     os.kill(init, signal.SIGTERM)
+    job.coordinator.until("that it ends", lambda o: o.ending)
     assert exit_code(job, init) == UNFINISHED
 
 
@@ -52,6 +53,7 @@ def test_a_container_that_the_controller_ends_fails_only_if_its_job_has_failed(j
     init = job.init().pid
     job.coordinator.want(Mode.EXIT)
     assert exit_code(job, init) == 0
+    assert not any(report.ending for report in job.coordinator.reports), "it was asked"
 
 
 def test_a_container_of_a_job_that_has_failed_for_good_has_failed(job: Bed) -> None:

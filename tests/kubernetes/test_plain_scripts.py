@@ -78,12 +78,12 @@ def test_the_kubernetes_job_of_a_training_that_failed_for_good_is_failed(
     seen = daemon.wait(job, "fails", state="failed")
     assert seen.failures == 2
     assert "no such layer" in seen.reason
-    assert condition(daemon, job, seen.attempt) == "Failed PodFailurePolicy"
+    assert condition(daemon, job, seen.attempt) == "Failed BackoffLimitExceeded"
     for before in range(1, seen.attempt):
         assert condition(daemon, job, before).startswith("Complete"), "it was not the last try"
 
 
-def test_an_evicted_pod_is_no_success_and_spends_no_retry(
+def test_an_evicted_and_a_deleted_pod_are_no_success_and_spend_no_retry(
     daemon: PodDaemon, one_node: None
 ) -> None:
     up(daemon)
@@ -92,6 +92,9 @@ def test_an_evicted_pod_is_no_success_and_spends_no_retry(
     pod = daemon.container(job).pod
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     daemon.api.create(daemon.namespace.path("pods", pod) + "/eviction", eviction)
-    seen = daemon.trains(job, 4, attempt=2)
-    assert (seen.failures, seen.container_restarts) == (0, 1)
+    daemon.trains(job, 4, attempt=2)
     assert condition(daemon, job) == "Failed PodFailurePolicy"
+    daemon.api.delete(daemon.namespace.path("pods", daemon.container(job, 2).pod), grace_s=60)
+    seen = daemon.trains(job, 4, attempt=3)
+    assert condition(daemon, job, 2) == "Failed BackoffLimitExceeded"
+    assert (seen.failures, seen.container_restarts) == (0, 2)

@@ -388,7 +388,11 @@ class Effects:
         if end.lasting:  # the engine ignores it if the job came up or ended meanwhile
             self._post(ev.LaunchFailed(job, attempt, end.reason, retryable=False))
         self._hub.post_last_report(job, attempt)
-        self._post(ev.ContainerGone(job, attempt, end.exit_code, end.reason, end.unscheduled))
+        seen, code, reason = self._hub.observed(job), end.exit_code, end.reason
+        if code is None and seen is not None and seen.attempt == attempt and seen.ending:
+            # Its pod is gone, and with it the exit code that init has told of before.
+            code, reason = 0, "it ended in order, as after a deletion or an eviction"
+        self._post(ev.ContainerGone(job, attempt, code, reason, end.unscheduled))
 
 
 def _end(job: JobId, attempt: int, reason: str) -> ContainerStatus:

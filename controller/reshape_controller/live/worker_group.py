@@ -186,6 +186,7 @@ class WorkerGroup:
             stopped_generation=min(report.stopped_generation for report in reports),
             gpu_use=tuple(use for report in reports for use in report.gpu_use),
             standby=_standby(chief, reports),
+            ending=any(report.ending for report in reports),
             address=None,
             peers=(),
             meeting=None,

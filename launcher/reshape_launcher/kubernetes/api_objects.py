@@ -18,8 +18,8 @@ NO_SUCH_IMAGE = "code = NotFound"
 """Part of the message of a failed pull if the registry answers that it has no such image."""
 IN_ORDER = "it ended normally, as after a deletion or an eviction"
 """Reason of a Job whose pod is gone and had saved."""
-BY_EXIT_CODE = "PodFailurePolicy"
-"""Reason of a Job that failed by the rule of its manifest: its container ended in order."""
+TAKEN_AWAY = "PodFailurePolicy"
+"""Reason of a Job that failed by the rule of its manifest: the cluster took its pod away."""
 MESSAGE_CHARS_MAX = 600
 GATED = "SchedulingGated"
 """Reason of a pod that another controller keeps the scheduler from."""
@@ -35,7 +35,7 @@ def job_of(found: Any) -> JobInfo | None:
     if job is None or not attempt.isdecimal():
         return None
     complete, failed = (_condition(found.status, kind) for kind in ("Complete", "Failed"))
-    in_order = complete is not None or (failed is not None and failed.reason == BY_EXIT_CODE)
+    in_order = complete is not None or (failed is not None and failed.reason == TAKEN_AWAY)
     over = None if failed is None else _text(failed.reason, failed.message)
     return JobInfo(
         meta.name,

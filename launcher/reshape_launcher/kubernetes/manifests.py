@@ -23,6 +23,17 @@ from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec
 
 TRUTH_FILE = "device-truth.json"
 END_NOW_S = 1
+_TAKEN_AWAY: Manifest = {
+    "rules": [
+        {
+            "action": "FailJob",
+            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+        }
+    ]
+}
+"""The rule by which a failed Job tells that the cluster took its pod away, also once the pod is
+deleted (``api_objects``). No rule names exit codes: the pod of a Job that another controller
+suspends has them too, and its Job has to live on."""
 
 
 def job(attempt: pod.Attempt) -> Manifest:
@@ -43,7 +54,7 @@ def job(attempt: pod.Attempt) -> Manifest:
         "spec": {
             "suspend": True,
             "backoffLimit": 0,
-            "podFailurePolicy": _ends_in_order(),
+            "podFailurePolicy": _TAKEN_AWAY,
             "completions": len(attempt.workers),
             "parallelism": len(attempt.workers),
             **({"completionMode": "Indexed"} if spec.workers > 1 else {}),
@@ -52,13 +63,6 @@ def job(attempt: pod.Attempt) -> Manifest:
             "template": pod.template(attempt, labels),
         },
     }
-
-
-def _ends_in_order() -> Manifest:
-    """Return the rule by which a failed Job tells that its pod ended in order, also once the pod is
-    deleted (``api_objects``): the exit code is one of init's own."""
-    codes = {"containerName": pod.CONTAINER, "operator": "In", "values": list(pod.IN_ORDER_CODES)}
-    return {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
 
 
 def secret(attempt: pod.Attempt, token: str, device_truth: str | None) -> Manifest:

@@ -105,7 +105,7 @@ class JobInfo:
     """The queue, or the controller, that admits it; empty if it starts without admission."""
     over: str | None = None
     in_order: bool = False
-    """True if each of its pods ended in order, even if that pod is deleted."""
+    """True if its pods ended in order or were taken away, even if they are deleted."""
     reason: str = ""
     """Why the controller itself ended the attempt; empty if it did not."""
     lasting: bool = False

@@ -14,6 +14,7 @@ from reshape_sidecar.wire import (
     Desired,
     GpuUse,
     Meeting,
+    Mode,
     Observed,
     Phase,
     Prepared,
@@ -91,6 +92,7 @@ def observed_state(
         prepared=_prepared(status.prepared),
         reached=reached,
         refused=ended is not None and ended.refused,
+        ending=status.ending and (memory.desired is None or memory.desired.mode is not Mode.EXIT),
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 

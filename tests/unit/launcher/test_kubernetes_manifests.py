@@ -73,11 +73,11 @@ def test_a_pod_that_vanished_is_never_replaced_by_kubernetes() -> None:
         assert "tolerationSeconds" not in kept[taint]
 
 
-def test_a_failed_job_tells_an_end_in_order_by_its_rule() -> None:
+def test_a_failed_job_tells_by_its_rule_that_the_cluster_took_its_pod() -> None:
     (rule,) = job_of(SPEC)["spec"]["podFailurePolicy"]["rules"]
     assert rule["action"] == "FailJob", "no pod is made again"
-    codes = {"containerName": "training", "operator": "In", "values": [70, 76]}
-    assert rule["onExitCodes"] == codes
+    assert rule["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert "onExitCodes" not in rule, "the pods of a suspended Job have exit codes too"
 
 
 def test_no_pod_is_made_before_its_secret_is_there() -> None:

@@ -8,16 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from reshape_controller.core.commands import CheckRelease, SetDesired
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.events import CancelRequested, Event, ReleaseVerified
+from reshape_controller.core.events import (
+    CancelRequested,
+    ContainerGone,
+    Event,
+    ReleaseVerified,
+)
 from reshape_controller.core.limits import LOCAL
 from reshape_controller.core.model import FieldError, GpuId, JobId, JobSpec, Mechanism, Spans, Stage
 from reshape_controller.live.effects import WATCH_AGAIN_S, WATCH_EVERY_S, Effects, watch_pause_s
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
-from reshape_launcher.spec import Launcher, RecordRefused, ReleaseCheck, one_host_only
+from reshape_launcher.spec import (
+    ContainerStatus,
+    Launcher,
+    RecordRefused,
+    ReleaseCheck,
+    one_host_only,
+)
 from reshape_sidecar.wire import Desired, Mode, Observed, Phase
 from tests.support.live_fakes import FakeLauncher
 from tests.support.world import World
@@ -147,6 +160,24 @@ def test_the_container_of_a_cancelled_job_has_not_failed() -> None:
     told = told_at_the_end(world, "a")
     assert told is not None
     assert (told.mode, told.failed) == (Mode.EXIT, False)
+
+
+@pytest.mark.parametrize(("ending", "code"), [(True, 0), (False, None)])
+def test_a_pod_that_is_gone_has_ended_in_order_if_its_sidecar_told_of_it(
+    ending: bool, code: int | None
+) -> None:
+    posted: list[Event] = []
+    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    settings = LaunchSettings("http://127.0.0.1:1", Path("work"))
+    launcher = cast(Launcher, FakeLauncher())
+    effects = Effects(launcher, hub, Tokens(b"secret"), settings, posted.append)
+    hub.set_desired(Desired(1, "a", 2, 3, Mode.RUN))
+    last = Observed("a", 2, 3, 1, Phase.RUNNING, epoch=1, ending=ending)
+    asyncio.run(hub.exchange("a", 2, last, 0.0))
+    for attempt in (1, 2):
+        effects._post_end(ContainerStatus("a", attempt, False, None, "its pod is gone"))
+    gone = [event for event in posted if isinstance(event, ContainerGone)]
+    assert [(event.attempt, event.exit_code) for event in gone] == [(1, None), (2, code)]
 
 
 class OnOneHost(FakeLauncher):

@@ -131,6 +131,12 @@ def test_a_sidecar_is_told_that_its_job_has_failed_only_if_it_knows_that_field()
     assert "failed" not in codec.to_value(desired_at_level(failed, 2))
 
 
+def test_a_controller_is_told_of_an_end_from_outside_only_if_it_knows_that_field() -> None:
+    ends = replace(FULL, ending=True)
+    assert at_level(ends, 6).ending
+    assert codec.to_value(at_level(ends, 4)) == LEVEL_4
+
+
 def test_a_peer_without_a_header_is_of_the_first_level() -> None:
     assert [level_in(text) for text in (None, "", "1", "2", "7")] == [1, 1, 1, 2, 7]
     with pytest.raises(ValueError, match="two"):
