@@ -302,6 +302,7 @@ class Call:
         False if a save was due and failed.
         """
         session, state = self._session, self.trainer.state
+        is_epoch_end = is_last or self._step == 0
         steps, self._pending = self._pending, 0
         if self._limit is None:
             session.total_steps = session.step + steps + max(0, state.max_steps - self._counted)
@@ -309,11 +310,11 @@ class Call:
             session.step_done(steps=steps, epoch=self._epoch, loss=self._newest_loss())
             if self._looks:
                 self._looks -= 1
-                self._look()
+                self._look(new_epoch=is_epoch_end)
         stops = session.should_stop()
         if not stops and not session.saves_now() and not is_last:
             return True
-        self._look(deep=True, new_epoch=is_last)
+        self._look(deep=True, new_epoch=is_epoch_end)
         random_of_epoch = self._random_of_epoch if self._step else None
         own = hf_state.rank_state(self.trainer, random_of_epoch, self._script.capture_own())
         ranks = hf_state.gather(own)

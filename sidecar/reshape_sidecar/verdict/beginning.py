@@ -8,7 +8,7 @@ device, a path rightly belong to a start.
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +16,8 @@ from reshape_sidecar.verdict import forms
 from reshape_sidecar.verdict.leaves import Kind
 from reshape_sidecar.verdict.reach import Reach
 
+ROUNDING = 1e-3
+"""Another number of GPUs sums in another order, so a measure is the same up to so much of it."""
 ENTRY = "BEGIN"
 """Kind of the entry of a checkpoint that holds the first start's measures."""
 
@@ -28,9 +30,9 @@ class Beginning:
         """Marks before the callbacks of training's begin; None: there are no such callbacks."""
         self.made: frozenset[str] = frozenset()
         """Paths of what these callbacks made: of the first start, so a checkpoint holds it."""
-        self._digests: dict[str, str] = {}
-        """Of each measure at the begin of the first start, as far as that is known."""
-        self._own: dict[str, str] = {}
+        self._first: dict[str, tuple[float, float]] = {}
+        """Sum and absolute sum of each measure at the first start's begin, as far as is known."""
+        self._own: dict[str, tuple[float, float]] = {}
         """The same of this process."""
 
     def arrive(self, marks: dict[str, Any]) -> None:
@@ -39,41 +41,43 @@ class Beginning:
 
     def begin(self, now: Reach, marks: dict[str, Any]) -> None:
         """Note what is there after them, before anything is restored."""
-        known = [
-            path
+        sums = {
+            path: forms.sums(leaf.value)
             for path, leaf in now.leaves.items()
-            if leaf.kind is Kind.DATA and path not in now.saved and forms.measures(leaf.value)
-        ]
-        self._own = self._digests = {path: _digest(marks[path]) for path in known}
+            if leaf.kind is Kind.DATA and path not in now.saved
+        }
+        self._own = self._first = {path: both for path, both in sums.items() if both is not None}
         if self._arrived is not None:
             before = self._arrived
-            self.made = frozenset(path for path in known if before.get(path) != marks[path])
+            self.made = frozenset(path for path in self._own if before.get(path) != marks[path])
 
     def entry(self) -> dict[str, Any] | None:
         """Return what a checkpoint holds; None if the script has no measure."""
-        if not self._digests:
+        if not self._first:
             return None
         return {
             "path": "",
             "owner": "",
             "key": None,
             "kind": ENTRY,
-            "value": self._digests,
+            "value": self._first,
             "process": {},
             "of_gpu": False,
         }
 
-    def resume(self, digests: dict[str, str], restored: Iterable[str]) -> Iterator[str]:
+    def resume(
+        self, first: dict[str, tuple[float, float]], restored: Iterable[str]
+    ) -> Iterator[str]:
         """Yield the paths of what is another value than at the first start's begin.
 
         ``restored``: paths of what the checkpoint gives back.
         """
-        self._digests = digests
+        self._first = first
         known = frozenset(restored)
-        for path in digests.keys() & self._own.keys() - known:
-            if digests[path] != self._own[path]:
+        for path in first.keys() & self._own.keys() - known:
+            if not all(map(_is_same, first[path], self._own[path])):
                 yield path
 
 
-def _digest(mark: Any) -> str:
-    return hashlib.blake2b(repr(mark).encode(), digest_size=8).hexdigest()
+def _is_same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=1e-9) or str(one) == str(other)

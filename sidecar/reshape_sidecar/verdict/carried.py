@@ -18,30 +18,21 @@ from reshape_sidecar.verdict.forms import PLAIN
 from reshape_sidecar.verdict.reach import Reach
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+BESIDE = "from enumerate or zip, which begin again: job.step counts on"
 Loop = ast.For | ast.While | ast.AsyncFor
 
 
 def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names that the loops around a frame's line read before they set them, and all
     names that they set. Both are empty where there is no text."""
-    tree = _tree(frame.f_code.co_filename)
-    if tree is None:
-        return frozenset(), frozenset()
-    line = frame.f_lineno
-    loops = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, Loop) and node.lineno <= line <= (node.end_lineno or line)
-    ]
-    own = _innermost_function(tree, line)
-    loops = [loop for loop in loops if own is None or own.lineno <= loop.lineno]
+    code, loops = _loops(frame)
     read: set[str] = set()
     bound: set[str] = set()
     for loop in loops:
         body = _Body().of(loop.body)
         bound |= _names(loop, ast.Store) | _names(loop, ast.Del)
         at_times = _names(loop, ast.Store) - body.done
-        read |= body.read | (at_times & _read_after(own or tree, loops[0]))
+        read |= body.read | (at_times & _read_after(code, loops[0]))
     targets = {
         name
         for loop in loops
@@ -50,6 +41,53 @@ def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
     }
     clocks = {name for loop in loops for name in influence.from_a_clock(loop)}
     return frozenset(read - targets - clocks), frozenset(bound)
+
+
+def beside(frame: FrameType) -> frozenset[str]:
+    """Return the names that a loop takes from ``enumerate`` or ``zip`` beside the batches of a job:
+    these begin again at a restart in mid-epoch."""
+    code, loops = _loops(frame)
+    assigned = (node for node in ast.walk(code) if isinstance(node, ast.Assign))
+    known = {name for node in assigned if _asks_batches(node.value) for name in _stored(node)}
+    found: set[str] = set()
+    for loop in loops:
+        if isinstance(loop, ast.While) or not isinstance(loop.target, ast.Tuple):
+            continue
+        calls = (one for one in ast.walk(loop.iter) if isinstance(one, ast.Call))
+        for call in calls:
+            given = [_asks_batches(one) or bool(_names(one, ast.Load) & known) for one in call.args]
+            name = getattr(call.func, "id", None)
+            if name == "enumerate" and any(given):
+                found |= _names(loop.target.elts[0], ast.Store)
+            elif name == "zip" and any(given):
+                others = zip(loop.target.elts, given, strict=False)
+                found |= {one for part, is_job in others if not is_job
+                          for one in _names(part, ast.Store)}  # fmt: skip
+    return frozenset(found)
+
+
+def _asks_batches(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Attribute) and one.attr == "batches" for one in ast.walk(node))
+
+
+def _stored(node: ast.Assign) -> set[str]:
+    return {name for target in node.targets for name in _names(target, ast.Store)}
+
+
+def _loops(frame: FrameType) -> tuple[ast.AST, list[Loop]]:
+    """Return the function around a frame's line, or its module, and the loops around the line."""
+    tree = _tree(frame.f_code.co_filename)
+    if tree is None:
+        return ast.Module([], []), []
+    line = frame.f_lineno
+    own = _innermost_function(tree, line)
+    code = own or tree
+    loops = [
+        node
+        for node in ast.walk(code)
+        if isinstance(node, Loop) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    return code, loops
 
 
 def enter(frame: FrameType, reach: Reach) -> None:
@@ -73,6 +111,8 @@ def _enter(frame: FrameType, reach: Reach, *, is_inner: bool) -> frozenset[str]:
     carried, bound = names(frame)
     is_module = frame.f_locals is frame.f_globals
     owner = frame.f_globals if is_module and is_inner else None
+    for name in sorted(beside(frame) & frame.f_locals.keys()):
+        reach.place(f"{name} ({BESIDE})", frame.f_locals[name])
     for name in sorted(carried & frame.f_locals.keys()):
         value = frame.f_locals[name]
         if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays

@@ -25,6 +25,8 @@ VALUE_TYPES = frozenset({"torch.Size", "torch.dtype", "torch.device"})
 DEPTH_MAX = 8
 ITEMS_MAX = 1000
 """Most items of a collection that a look compares; of a longer one so many, evenly spread."""
+SUMMED_MAX = 1 << 16
+"""Numbers of a tensor that ``sums`` takes."""
 ITEMS_OF_FACTORY = "reshape: items of a defaultdict"
 STATE_OF_GENERATOR = "reshape: state of a generator"
 """The only key of a dictionary that stands for such a value, whose own form has code in it."""
@@ -104,31 +106,55 @@ def _is_leaf(value: Any) -> bool:
     return f"{kind.__module__}.{kind.__qualname__}" in VALUE_TYPES
 
 
-def measures(value: Any) -> bool:
-    """Return whether data hold a number that is not whole; of a long collection some are asked."""
-    return _measures(value, 0, [ITEMS_MAX])
+def sums(value: Any) -> tuple[float, float] | None:
+    """Return sum and absolute sum of the numbers in data that are not whole; None without one.
+
+    Of a long collection and of a large tensor some are taken, evenly spread.
+    """
+    found: list[float] = []
+    absolute: list[float] = []
+    _collect(value, 0, [ITEMS_MAX], found, absolute)
+    return (sum(found), sum(absolute)) if found else None
 
 
-def _measures(value: Any, depth: int, left: list[int]) -> bool:
+def _collect(
+    value: Any, depth: int, left: list[int], found: list[float], absolute: list[float]
+) -> None:
     left[0] -= 1
     if left[0] < 0 or depth > DEPTH_MAX:
-        return False
-    if is_tensor(value):
-        return bool(value.is_floating_point() or value.is_complex())
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        return value.dtype.kind in "fc"
+        return
     kind = type(value)
     items: Iterable[Any] = ()
-    if kind in MAPPINGS:
+    if kind is float:
+        found.append(value)
+        absolute.append(abs(value))
+    elif (numbers := _fractions(value)) is not None:
+        found.append(float(numbers.sum()))
+        absolute.append(float(abs(numbers).sum()))
+    elif kind in MAPPINGS:
         items = value.values()
     elif kind in SEQUENCES or is_named_tuple(kind):
         items = value
     elif is_frozen(kind):
         items = fields_of(value).values()
-    return kind in (float, complex) or any(
-        _measures(item, depth + 1, left) for item in islice(items, ITEMS_MAX)
-    )
+    for item in islice(items, ITEMS_MAX):
+        _collect(item, depth + 1, left, found, absolute)
+
+
+def _fractions(value: Any) -> Any:
+    """Return numbers of a tensor or an array, as double ones; None if they are whole."""
+    numpy = sys.modules.get("numpy")
+    if is_tensor(value):
+        if not value.is_floating_point() or not is_strided(value) or value.device.type == "meta":
+            return None
+        flat = value.detach().reshape(-1)
+        return flat[:: max(1, len(flat) // SUMMED_MAX)].double()
+    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+        return None
+    flat = numpy.asarray(value).reshape(-1)
+    if flat.dtype.kind != "f":
+        return None
+    return flat[:: max(1, len(flat) // SUMMED_MAX)].astype(float)
 
 
 def is_frozen(kind: type) -> bool:

@@ -141,6 +141,8 @@ class _Flow:
     def _follow(self, statements: list[ast.stmt], tests: set[str], function: str) -> None:
         """Follow statements that run if ``tests`` say so, in ``function``."""
         for statement in statements:
+            if isinstance(statement, Function) and statement.name == "__getattr__":
+                continue  # an attribute that it looks up is told by its own name
             if isinstance(statement, Function):
                 self._follow(statement.body, set(), statement.name)
             elif isinstance(statement, ast.ClassDef):

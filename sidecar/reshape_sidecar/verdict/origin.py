@@ -165,6 +165,8 @@ def _is_of_script(name: str, module: Any) -> bool:
 @functools.cache
 def names_of_library(kind: type) -> frozenset[str]:
     """Return the attributes that the frameworks' own classes of an object set."""
+    if f"{kind.__module__}.{kind.__qualname__}" in OPEN_TYPES:
+        return frozenset()
     of_framework = script_code.methods(kind, lambda one: root_of(one) in FRAMEWORKS)
     return frozenset(name for function in of_framework for name in _set_on_self(function))
 

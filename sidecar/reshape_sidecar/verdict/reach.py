@@ -344,6 +344,11 @@ class Reach:
             self.owners[path] = value
             self._take(f"{path}.{name}", path, value, name, own[name], depth + 1)
 
+    def place(self, path: str, value: Any) -> None:
+        """Look at a value that no start can be given."""
+        self._leaf(path, Kind.OPAQUE, value if type(value) is int else repr(type(value)), "", None,
+                   None)  # fmt: skip
+
     def kinds(self, path: str, values: Iterable[Any]) -> None:
         """Look at which classes a collection has objects of, such as that of the callbacks."""
         self._text(path, [type(one).__qualname__ for one in values])

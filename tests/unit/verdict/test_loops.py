@@ -6,7 +6,7 @@ import importlib.util
 import random
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,32 @@ def test_the_loops_of_the_callers_carry_names_too(tmp_path: Path) -> None:
     space["train"]()
     assert [one["temperature"] for one in found] == [4.0, 2.8]
     assert all("now" not in one for one in found)
+
+
+BESIDE = {
+    "enumerate": ("enumerate(job.batches(loader))", "i, (x, y)", {"i"}),
+    "a bar around it": ("bar(enumerate(job.batches(loader), 1))", "i, batch", {"i"}),
+    "zip": ("zip(job.batches(loader), others)", "batch, other", {"other"}),
+    "batches alone": ("job.batches(loader)", "x, y", set()),
+    "another loop": ("enumerate(loader)", "i, batch", set()),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_what_a_loop_takes_beside_the_batches_of_a_job(kind: str, tmp_path: Path) -> None:
+    batches, target, wanted = BESIDE[kind]
+    file = tmp_path / "beside.py"
+    file.write_text(f"for {target} in {batches}:\n    look()\n")
+    found: list[frozenset[str]] = []
+    space = {
+        "job": SimpleNamespace(batches=lambda _: [(1, 2)]),
+        "loader": [(1, 2)],
+        "others": [3],
+        "bar": iter,
+        "look": lambda: found.append(carried.beside(sys._getframe(1))),
+    }
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    assert found == [wanted]
 
 
 def test_code_without_a_file_carries_nothing() -> None:
