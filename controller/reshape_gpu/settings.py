@@ -213,6 +213,18 @@ SETTINGS = (
         metavar="DAYS",
         help="Days after a job's end for which its logs are kept; default: for ever.",
     ),
+    Setting(
+        "start_timeout_s",
+        1800,
+        "seconds of silence after which a start has failed, unless its record says otherwise; 0: "
+        "never",
+        int,
+        0,
+        24 * 3600,
+        metavar="SECONDS",
+        help="Seconds of silence after which a start has failed; a record may say otherwise; "
+        "default: 1800, 0: never.",
+    ),
     Setting("notify", None, "file of the targets of notifications", metavar="FILE"),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting(

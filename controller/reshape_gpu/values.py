@@ -148,6 +148,8 @@ class JobView:
     """What the program can do at a request to stop; null until a SideCar has said so."""
     unsaved_steps: int | None = None
     """Steps that a stop would lose now; null if it saves first, or while no step is known."""
+    late: str | None = None
+    """What it does for too long, which is an alert; null if nothing is."""
     deadline: str | None = None
     """Kind of the deadline under way."""
     deadline_at_s: float | None = None
@@ -170,6 +172,10 @@ class JobView:
     reshape_if: str | None = None
     may_restart: bool | None = None
     min_runtime_s: float | None = None
+    start_timeout_s: float | None = None
+    """Silence after which a start has failed; 0: never; null: the daemon's."""
+    start_limit_s: float | None = None
+    """Time after which a start has failed, silent or not; null: never."""
     fixed_because: str | None = None
     """Reason that no plan reshapes it while it runs; null if a plan may."""
     code: str | None = None

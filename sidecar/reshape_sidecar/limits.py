@@ -55,7 +55,18 @@ UNHOOKED_RUNNING_S = 3.0
 EXIT_REPORT_S = 60.0
 """Longest time for the last report before the container ends without it."""
 HOOKED_RUNNING_S = 90.0
-"""Time after which a program with hook or session that reports no first step counts as running."""
+"""The same for a program under the hook that neither imports Keras nor names it or TensorFlow."""
+FIRST_STEP_SEEN_S = 1800.0
+"""The same for a program whose first step the hook or a session reports: it prepares until then."""
+SILENCE_LOOK_S = 5.0
+"""Interval at which the agent looks whether a start is silent."""
+SILENCE_WINDOW_S = 60.0
+"""A start works while its processes use ``SILENCE_CPU_S`` of processor time in this time."""
+SILENCE_CPU_S = 1.0
+SILENCE_STEP_S = 5.0
+"""Silence is reported in whole steps of this length."""
+SILENCE_MAX_S = 86_400.0
+"""Longest silence that is reported."""
 ERROR_CHARS_MAX = 2000
 """Longest ``error`` in a report: the end of the log of a crashed training process."""
 ERROR_LINES_MAX = 20

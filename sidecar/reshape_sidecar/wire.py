@@ -29,6 +29,8 @@ LEVEL_REACHED = 5
 """Level of the last step of an earlier attempt, and of refusals by Reshape itself."""
 LEVEL_ENDS = 6
 """Level of how a container ends: given up by the controller, or told from outside."""
+LEVEL_SILENCE = 6
+"""Level of the silence of a start."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -405,12 +407,17 @@ class Observed:
     """
     ending: bool = False
     """True if init ends the container in order because of a signal from outside. Level 6."""
+    silent_s: float | None = None
+    """Seconds for which the start under way has been silent (``agent.silence``), in steps, so that
+    a start that works reports no change; None: no start is under way. Level 6."""
 
 
 def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
     if level < LEVEL_ENDS and observed.ending:
         observed = replace(observed, ending=False)
+    if level < LEVEL_SILENCE:
+        observed = replace(observed, silent_s=None)
     if level < LEVEL_REACHED:
         observed = replace(observed, reached=None, refused=False)
         if observed.outcome is not None and observed.outcome.says_saved:

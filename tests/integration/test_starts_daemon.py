@@ -27,6 +27,10 @@ if starts < 2:
 while True:
     time.sleep(0.1)
 """
+WAITS_FOR_EVER = """
+import time
+time.sleep(10**6)  # for what never comes; reshape_sidecar would report its steps
+"""
 SAVING_LOOP = """
 import pathlib, time
 from reshape_sidecar import session
@@ -55,6 +59,15 @@ def test_a_program_that_ends_with_a_code_runs_once_without_retries(bed: Bed) -> 
     failed = bed.reaches(job, "failed")
     assert (failed["failures"], failed["process_restarts"], failed["attempt"]) == (1, 0, 1)
     assert (failed["exit_code"], failed["signal"], failed["exception"]) == (3, None, None)
+
+
+def test_a_start_that_is_silent_for_too_long_fails_and_names_its_bound(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("waits", WAITS_FOR_EVER, retries=0, start_timeout_s=5)
+    failed = bed.reaches(job, "failed")
+    assert "no sign of work for 5 s" in failed["reason"]
+    assert "start_timeout_s" in failed["reason"]
+    assert (failed["failures"], failed["struck"], failed["start_timeout_s"]) == (1, [], 5)
 
 
 def test_a_program_that_raises_is_ended_at_its_second_gpu_count(bed: Bed) -> None:

@@ -95,6 +95,8 @@ class Container:
     refused: bool = False
     """True: Reshape itself refuses its program."""
     reached: Reached | None = None
+    silent_s: float | None = None
+    """For how long its start has been silent; None: its SideCar does not measure."""
     says_saved: bool = False
     """True: it leaves with word of a save of its own."""
 
@@ -210,4 +212,5 @@ class Container:
             can_prepare=self.can_prepare,
             prepare=self.prepare,
             prepared=self.prepared,
+            silent_s=self.silent_s,
         )

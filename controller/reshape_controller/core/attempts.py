@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Unpack
 
-from reshape_controller.core import gang
+from reshape_controller.core import gang, run_bounds
 from reshape_controller.core.commands import Launch, Remove, SetDesired
 from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
 from reshape_controller.core.model import (
@@ -160,16 +160,17 @@ def ask(
 
 def start(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], reason: str) -> Job:
     """Have an initialised or crashed attempt train on ``gpus``, which are its own."""
-    return ask(
-        tx,
-        job_id,
-        Mode.RUN,
-        gpus,
-        to=Stage.STARTING,
-        gpus=gpus,
-        reason=reason,
-        deadline=until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
-    )
+    ask(tx, job_id, Mode.RUN, gpus, to=Stage.STARTING, gpus=gpus, reason=reason)
+    return wait_for_first_step(tx, job_id)
+
+
+def wait_for_first_step(tx: Transaction, job_id: JobId) -> Job:
+    """Have a job that starts now be judged by the bounds of a start, and return it."""
+    if not bounds_silence(tx):
+        deadline = until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s)
+        return tx.update(job_id, deadline=deadline)
+    look_at_s = run_bounds.first_look_s(tx.limits, tx.state.jobs[job_id], tx.now_s)
+    return tx.update(job_id, deadline=None, starts_since_s=tx.now_s, look_at_s=look_at_s, late="")
 
 
 def end(
@@ -335,6 +336,12 @@ def goes_back(tx: Transaction) -> bool:
     """Return whether a job that fails soon after a reshape goes back, and a refusal is final; not
     in a log of an earlier release."""
     return tx.limits.start_rules >= 3
+
+
+def bounds_silence(tx: Transaction) -> bool:
+    """Return whether a start is bounded by its silence, and not by its age as in a log of an
+    earlier release."""
+    return tx.limits.start_rules >= 4
 
 
 def keeps_checkpoint(tx: Transaction, job_id: JobId) -> bool:

@@ -5,7 +5,7 @@ Never: takes a GPU from its owner because time has passed.
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, failures, job_exit
+from reshape_controller.core import attempts, failures, job_exit, run_bounds
 from reshape_controller.core.coordinator import (
     gpu_ledger,
     handover,
@@ -13,7 +13,16 @@ from reshape_controller.core.coordinator import (
     preparation,
 )
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
+from reshape_controller.core.model import (
+    Deadline,
+    DeadlineKind,
+    Gpu,
+    GpuId,
+    GpuState,
+    Job,
+    JobId,
+    Stage,
+)
 from reshape_controller.core.transaction import Transaction
 
 
@@ -26,6 +35,9 @@ def expire(tx: Transaction) -> None:
         job = tx.state.jobs.get(JobId(key))
         if job is not None and job.deadline is not None and job.deadline.at_s <= tx.now_s:
             _job_due(tx, job.id, job.deadline)  # an earlier consequence may have moved the deadline
+        job = tx.state.jobs.get(JobId(key))
+        if job is not None and job.look_at_s is not None and job.look_at_s <= tx.now_s:
+            _look_at_start(tx, job)
         gpu = tx.state.gpus.get(GpuId(key))
         if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
             _gpu_due(tx, gpu)
@@ -37,6 +49,9 @@ def rebase(tx: Transaction) -> None:
         if job.deadline is not None:
             deadline = attempts.until(tx, job.deadline.kind, job.deadline.length_s)
             tx.update(job.id, deadline=deadline, watched=False)
+        if job.stage is Stage.STARTING and attempts.bounds_silence(tx):
+            attempts.wait_for_first_step(tx, job.id)
+            tx.update(job.id, watched=False, late=job.late)
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.state is GpuState.RELEASING:
             tx.state.put_gpu(replace(gpu, verify_by_s=tx.now_s + tx.limits.verify_s))
@@ -48,10 +63,30 @@ def postpone(tx: Transaction, held_s: float) -> None:
         if job.deadline is not None:
             deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
             tx.update(job.id, deadline=deadline, watched=False)
+        if job.look_at_s is not None and job.starts_since_s is not None:
+            since_s, at_s = job.starts_since_s + held_s, job.look_at_s + held_s
+            tx.update(job.id, starts_since_s=since_s, look_at_s=at_s, watched=False)
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.verify_by_s is not None:
             tx.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))
     tx.note(None, "controller-held-up", f"for {held_s:.0f} s; all deadlines move by as much")
+
+
+def _look_at_start(tx: Transaction, job: Job) -> None:
+    """Judge a start by its bounds, and note when to look again."""
+    if job.stage is not Stage.STARTING:
+        tx.update(job.id, changes_view=False, look_at_s=None)
+        return
+    problem = run_bounds.start_problem(tx.limits, job, tx.now_s)
+    if problem:
+        failures.on_start_hung(tx, job.id, problem)
+        return
+    if run_bounds.is_late(job, tx.now_s):
+        late = run_bounds.LATE_START
+        job = tx.update(job.id, changes_view=False, late=late, reason=f"{job.reason}; {late}")
+        tx.note(job, "late", f"{late}; nothing is ended (start_limit_s in its record would)")
+    look_at_s = run_bounds.next_look_s(tx.limits, job, tx.now_s)
+    tx.update(job.id, changes_view=False, look_at_s=look_at_s)
 
 
 def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:

@@ -62,12 +62,19 @@ def on_start_failed(tx: Transaction, job_id: JobId, reason: str, failure: Failur
 
 
 def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
-    """Queue a job again that made no first step by the deadline; its process may still run (R5)."""
+    """Queue a job again that made no first step by its bounds; its process may still run (R5).
+
+    Its GPU count is not at fault, so none is struck, and each such start spends a retry.
+    """
     job = tx.state.jobs[job_id]
     size = len(job.gpus)
     tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
     handover_abort.leave(tx, job_id)
     failure = Failure(job.attempt, size)
+    if attempts.bounds_silence(tx):
+        if not _ends(tx, job_id, reason, failure):
+            attempts.end(tx, job_id, f"queued again: {reason}")
+        return
     if _may_fall_back(tx, job, size):
         _remember(tx, job_id, failure)
     elif _ends(tx, job_id, reason, failure):

@@ -80,7 +80,8 @@ def _check_job(state: State, job: Job) -> None:
     _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: has GPUs and no container")
     is_suspended = job.stage is Stage.LAUNCHING and bool(job.suspended)
     waits = job.stage in _WAITS and not is_suspended
-    _require(not waits or job.deadline is not None, f"{name}: has no deadline")
+    is_looked_at = job.stage is Stage.STARTING and job.starts_since_s is not None
+    _require(not waits or is_looked_at or job.deadline is not None, f"{name}: has no deadline")
     _require(not is_suspended or job.hand_over is None, f"{name}: suspended, and gets GPUs")
     _require((job.stage is Stage.NONE) == (job.host is None), f"{name}: host {job.host}")
     _require(not (job.state.terminal and job.stage is Stage.NONE), f"{name}: has ended")

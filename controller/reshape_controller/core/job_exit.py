@@ -76,6 +76,10 @@ def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> No
     elif job.stage in (Stage.LAUNCHING, Stage.READY):
         handover_abort.abort(tx, job_id, reason)
         attempts.remove(tx, job_id, reason, after=after)
+    elif job.stage is Stage.STARTING and attempts.bounds_silence(tx):
+        # Its preparation may take hours, and it has no step that a save could keep.
+        handover_abort.leave(tx, job_id)
+        attempts.end(tx, job_id, reason, after=after)
 
 
 def leave_as_wanted(tx: Transaction, job_id: JobId, *, has_waited: bool = False) -> bool:
@@ -245,8 +249,9 @@ def on_gpus_unseen(tx: Transaction, gone: tuple[GpuId, ...]) -> None:
 
 def leave_unseen(tx: Transaction, job_id: JobId) -> bool:
     """Have a settled job leave GPUs that its host does not show. Returns whether it has any."""
-    reason = attempts.unseen(tx, tx.state.jobs[job_id])
-    if reason:
+    job = tx.state.jobs[job_id]
+    reason = attempts.unseen(tx, job)
+    if reason and job.stage is not Stage.STARTING:
         leave(tx, job_id, reason, after=JobState.SUBMITTED)
     return bool(reason)
 

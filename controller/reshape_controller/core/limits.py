@@ -6,7 +6,7 @@ The command line builds a ``Limits`` from the configuration once, and it enters 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,10 @@ class Limits:
     verify_s: float = 30.0
     """Claimed release to verified release. Then: the GPU is quarantined."""
     first_step_s: float = 120.0
-    """Start to first step. Then: a failed start at that size."""
+    """Start to first step, with ``start_rules`` below 4. Then: a failed start at that size."""
+    start_timeout_s: float = 0.0
+    """Silence of a start whose record gives no ``start_timeout_s``. Then: a failed start; 0: never.
+    """
     initialized_hold_s: float = 600.0
     """Initialised to its GPUs (R9). Then: the container is removed, the job is queued again."""
     end_s: float = 60.0
@@ -55,7 +58,8 @@ class Limits:
     """R5: failed starts at one size before the size is struck."""
     start_rules: int = 1
     """R5: 2 or more if each start that follows a failure spends a retry; 3 if a failure soon after
-    a reshape goes back, and a refusal is final. Less in logs of earlier releases."""
+    a reshape goes back, and a refusal is final; 4 if a start is bounded by its silence. Less in
+    logs of earlier releases."""
     service_rules: int = 0
     """1 if starts are dated and attained service is counted; 2 if so, but not in a gap without a
     controller (``GAP_S``); 0 and 1 in logs of earlier releases."""
@@ -70,21 +74,21 @@ class Limits:
     releases (until it is initialised)."""
 
 
-LOCAL = Limits(start_rules=3, service_rules=2, cancel_rules=1, loss_rules=1, import_rules=1)
-KUBERNETES = Limits(
-    early_init_s=900.0,
-    first_step_s=600.0,
-    verify_s=300.0,
-    prepare_s=300.0,
-    imports_s=300.0,
-    start_rules=3,
+LOCAL = Limits(
+    start_timeout_s=1800.0,
+    start_rules=4,
     service_rules=2,
     cancel_rules=1,
     loss_rules=1,
     import_rules=1,
 )
+KUBERNETES = replace(LOCAL, early_init_s=900.0, verify_s=300.0, prepare_s=300.0, imports_s=300.0)
 """Image pulls take minutes, and no release can be verified while an API server is away."""
 
+START_ALERT_S = 7200.0
+"""A start that takes longer is an alert; nothing is ended."""
+LOOK_MIN_S = 10.0
+"""Shortest time between two looks at the bounds of a run: about that between two reports."""
 PREPARE_FACTOR = 1.5
 """A change waits for its successor for at most this many times the learned time of one."""
 RETRY_BACKOFF_MAX_S = 300.0

@@ -1,4 +1,4 @@
-"""Jobs, GPUs and hosts, as frozen values without behaviour beyond reading.
+"""Jobs, as frozen values without behaviour beyond reading; with the values of ``core.machines``.
 
 ``core.state`` holds them by id; ``core.states`` has their states, stages and kinds.
 """
@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
 
 from reshape_controller.core.knowledge import AccuracySeen, Curve, Measured, Trend
+from reshape_controller.core.machines import Gpu, GpuId, Host, HostId, JobId
 from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.states import (
     ChangeKind,
@@ -75,10 +75,6 @@ MIN_RUNTIME_S = 300.0
 """``min_runtime_s`` of a record that gives none."""
 _SETTLED = (Stage.NONE, Stage.READY, Stage.TRAINING)
 
-JobId = NewType("JobId", str)
-GpuId = NewType("GpuId", str)
-HostId = NewType("HostId", str)
-
 
 @dataclass(frozen=True, slots=True)
 class Length:
@@ -121,6 +117,10 @@ class JobSpec:
     epochs_in_a_row: int = 1
     """Evaluations, one after the other, that have to reach a target accuracy."""
     may_restart: bool = False
+    start_timeout_s: float | None = None
+    """Silence of a start after which it has failed; 0: never; None: the daemon's."""
+    start_limit_s: float | None = None
+    """Time without a first step after which a start has failed, silent or not; 0 and None: none."""
     min_runtime_s: float = MIN_RUNTIME_S
     """Shortest run since its last start before another job may preempt it."""
     standby: Shortcut = Shortcut.AUTO
@@ -375,6 +375,13 @@ class Job:
     are on ``host``."""
     set_apart: str = ""
     """Why no report of its attempt is believed any more; empty if they are."""
+    starts_since_s: float | None = None
+    """Time of the request to its newest start; None: it has made its first step, or was never
+    asked."""
+    look_at_s: float | None = None
+    """Time of the next look at the bounds of its run (``core.run_bounds``); None: there is none."""
+    late: str = ""
+    """What it does for too long, which is an alert; empty if nothing is."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -452,49 +459,3 @@ class Job:
             or self.stage not in _SETTLED
             or not self.answered
         )
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU. It has one ``owner`` field, so that it cannot have two owners."""
-
-    id: GpuId
-    host: HostId
-    index: int
-    state: GpuState = GpuState.IDLE
-    owner: JobId | None = None
-    promised_to: JobId | None = None
-    """The newcomer that gets it next. Until then no plan may give it to another job (R1)."""
-    attempt: int = 0
-    """While releasing: the attempt whose processes must be gone."""
-    generation: int = 0
-    """While releasing: the newest generation of the processes that must be gone."""
-    verify_by_s: float | None = None
-    reason: str = ""
-    unseen: str = ""
-    """Reason to keep it out of use: its host does not show it. Empty while it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """A machine with GPUs of one type."""
-
-    id: HostId
-    gpu_type: str
-    gpus: tuple[GpuId, ...]
-    drained: bool = False
-    present: bool = True
-    """False while it is silent or gone."""
-    drained_by: str = ""
-    """Source of the last drain; an automatic undrain needs the same source. Empty: not drained."""
-    closed: str = ""
-    """Why no job is placed there now, though its jobs stay; empty if it is open."""
-
-    @property
-    def no_option(self) -> str:
-        """Why no plan may place a job there; empty if it may."""
-        if not self.present:
-            return f"{self.id} is silent"
-        if self.drained:
-            return f"{self.id} is drained"
-        return f"{self.id} takes no new job: {self.closed}" if self.closed else ""

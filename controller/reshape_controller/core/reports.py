@@ -258,6 +258,9 @@ def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
         failed_starts=(),
         failed_attempt=0,
         deadline=None,
+        starts_since_s=None,
+        look_at_s=None,
+        late="",
         reason="",
     )
     if job.saves is Saves.SIGTERM:

@@ -6,8 +6,8 @@ Never: breaks a hand-over past its point of no return.
 
 from __future__ import annotations
 
+from reshape_controller.core import attempts, job_exit
 from reshape_controller.core import events as ev
-from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, JobState, Stage
@@ -42,7 +42,9 @@ def _halt(tx: Transaction, job_id: JobId, reason: str) -> None:
         tx.update(job_id, after_end=JobState.HALTED, reason=reason)
     elif job_exit.waits_unsaved(tx, job, Request.PAUSE, reason):
         tx.update(job_id, halt_wanted=True)
-    elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING):
+    elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING) or (
+        job.stage is Stage.STARTING and attempts.bounds_silence(tx)
+    ):
         job_exit.leave(tx, job_id, reason, after=JobState.HALTED)
     else:
         tx.update(job_id, halt_wanted=True)

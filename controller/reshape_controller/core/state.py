@@ -183,6 +183,9 @@ class State:
                 self._pinned.pop(job_id, None)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
+        look_at_s = job.look_at_s
+        if look_at_s is not None and (before is None or before.look_at_s != look_at_s):
+            self._await(look_at_s, job_id)
 
     def drop_job(self, job: Job) -> None:
         """Drop a job that has ended and has no container."""
@@ -315,6 +318,8 @@ class State:
     def _is_due(self, at_s: float, key: str) -> bool:
         job = self.jobs.get(JobId(key))
         if job is not None and job.deadline is not None and job.deadline.at_s == at_s:
+            return True
+        if job is not None and job.look_at_s == at_s:
             return True
         gpu = self.gpus.get(GpuId(key))
         return gpu is not None and gpu.verify_by_s == at_s

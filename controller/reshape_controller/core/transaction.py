@@ -110,6 +110,9 @@ class JobChanges(TypedDict, total=False):
     suspended: str
     hosts: tuple[HostId, ...]
     set_apart: str
+    starts_since_s: float | None
+    look_at_s: float | None
+    late: str
 
 
 class Transaction:

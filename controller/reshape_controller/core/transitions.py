@@ -170,7 +170,7 @@ STAGE_CHANGES = (
         "deadlines.expire",
     ),
     StageChange(
-        (Stage.LAUNCHING, Stage.READY),
+        (Stage.LAUNCHING, Stage.READY, Stage.STARTING),
         Stage.ENDING,
         "it was paused, or its host is drained",
         "job_exit.leave",
@@ -185,8 +185,15 @@ STAGE_CHANGES = (
     StageChange(
         (Stage.STARTING,),
         Stage.ENDING,
-        "it failed twice at this size, or hung",
+        "it failed twice at this size",
         "failures.exclude_size",
+    ),
+    StageChange(
+        (Stage.STARTING,),
+        Stage.ENDING,
+        "it was silent for `start_timeout_s`, or its `start_limit_s` is over: queued again, or "
+        "over without a retry left",
+        "failures.on_start_hung",
     ),
     StageChange(
         (Stage.STARTING,),

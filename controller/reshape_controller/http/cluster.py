@@ -143,6 +143,7 @@ class MetricsPage(Handler):
             held,
             self.context.clock.now_s(),
             control.unreachable(),
+            control.late(),
             control.store_lag_s(),
             control.since_snapshot(),
             bool(control.policy_problem()),

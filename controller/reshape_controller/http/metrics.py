@@ -47,6 +47,8 @@ class Present:
     now_s: float
     unreachable: int
     """Jobs whose SideCars are silent."""
+    late: int
+    """Jobs that do something for too long (``Job.late``)."""
     store_lag_s: float
     since_snapshot: int
     """Records of the log that a start would read."""
@@ -107,6 +109,8 @@ class Metrics:
         self._policy_fails = gauge(registry, "reshape_policy_fails", text)
         text = "Jobs whose SideCar does not report"
         self._unreachable = gauge(registry, "reshape_sidecars_unreachable", text)
+        text = "Jobs without a first step for two hours, or without progress for too long"
+        self._late = gauge(registry, "reshape_jobs_late", text)
         text = "Number of the newest log record that the figures from the log show; 0: none yet"
         self._figures_seq = gauge(registry, "reshape_figures_seq", text)
         build = gauge(registry, "reshape_build_info", "1, with the versions", "version", "python")
@@ -149,6 +153,7 @@ class Metrics:
         self._since_snapshot.set(present.since_snapshot)
         self._policy_fails.set(1 if present.policy_fails else 0)
         self._unreachable.set(present.unreachable)
+        self._late.set(present.late)
         self._figures_seq.set(present.totals.seq if present.totals is not None else 0)
         self._families.families = [
             *(_info(present.holders) if present.holders is not None else ()),

@@ -201,6 +201,7 @@ def _with_job(base: JobView, job: Job) -> JobView:
         exception=job.failure.exception if job.failure is not None else None,
         exception_message=job.failure.message if job.failure is not None else None,
         program=job.program.value if job.saves is not None else None,
+        late=(job.late or None) if job.stage.has_gpus else None,
         deadline=deadline.kind.value if deadline is not None else None,
         deadline_at_s=deadline.at_s if deadline is not None else None,
     )
@@ -224,6 +225,8 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         reshape_if=spec.reshape_if.value,
         may_restart=spec.may_restart,
         min_runtime_s=spec.min_runtime_s,
+        start_timeout_s=spec.start_timeout_s,
+        start_limit_s=spec.start_limit_s,
         fixed_because=(job.fixed_because or None) if _is_judged(job) else None,
         code=spec.code,
         dataset=spec.dataset,

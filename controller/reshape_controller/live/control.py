@@ -273,6 +273,11 @@ class Control:
         """Number of jobs whose SideCar is silent."""
         return sum(not job.reachable for job in self._loop.engine.state.jobs.values())
 
+    def late(self) -> int:
+        """Number of jobs that do something for too long."""
+        jobs = self._loop.engine.state.jobs.values()
+        return sum(bool(job.late) and job.stage.has_gpus for job in jobs)
+
     def shown_seq(self) -> int:
         """Number of the newest record that the tables show."""
         return self._loop.journal.shown_seq()

@@ -286,7 +286,7 @@ class SidecarHub:
         entry.silent = entry.launching = False
         last = entry.event_report
         changed = last is None or _without_progress(last) != _without_progress(merged)
-        progressed = last is not None and last.progress != merged.progress
+        progressed = last is not None and _progress(last) != _progress(merged)
         if not changed and not (progressed and now_s - entry.event_at_s >= PROGRESS_EVERY_S):
             return
         size_bytes = max(EVENT_BYTES_LEAST, len(codec.dumps(merged)) / group.workers)
@@ -306,7 +306,11 @@ def _rank(desired: Desired) -> tuple[int, int]:
 def _without_progress(observed: Observed) -> Observed:
     """The report without the parts that change all the time: two are compared by it."""
     verdict = Progress(trajectory=observed.progress.trajectory)
-    return replace(observed, sequence=0, progress=verdict, gpu_use=())
+    return replace(observed, sequence=0, progress=verdict, gpu_use=(), silent_s=None)
+
+
+def _progress(observed: Observed) -> tuple[Progress, float | None]:
+    return observed.progress, observed.silent_s
 
 
 COUNT_MAX = 10**15

@@ -187,6 +187,7 @@ class WorkerGroup:
             gpu_use=tuple(use for report in reports for use in report.gpu_use),
             standby=_standby(chief, reports),
             ending=any(report.ending for report in reports),
+            silent_s=min((s for r in reports if (s := r.silent_s) is not None), default=None),
             address=None,
             peers=(),
             meeting=None,

@@ -283,6 +283,26 @@ class RecordFields(BaseModel):
         " included, before a job of higher priority may preempt it",
         examples=[300],
     )
+    start_timeout_s: float | None = Field(
+        None,
+        ge=0,
+        le=limits.START_MAX_S,
+        allow_inf_nan=False,
+        description="seconds for which a start may give no sign of work before its first training"
+        " step: no output, and less than 1 s of processor time a minute; then it has failed, which"
+        " costs a retry and no GPU count; 0: for ever; default: the daemon's (1,800)",
+        examples=[3600],
+    )
+    start_limit_s: float | None = Field(
+        None,
+        ge=0,
+        le=limits.START_MAX_S,
+        allow_inf_nan=False,
+        description="seconds until the first training step, even if the start works, as a process"
+        " does that spins while it waits for others; then it has failed, in the same way; 0 or"
+        " nothing: no limit; after two hours an alert",
+        examples=[7200],
+    )
     on_save_timeout: Annotated[OnSaveTimeout, Field(strict=False)] | None = Field(
         OnSaveTimeout.REFUSE,
         description="when a checkpoint is late: `refuse` (training goes on) or `kill` (its steps"

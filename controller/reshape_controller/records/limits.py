@@ -20,6 +20,8 @@ EPOCHS_MAX = 1_000_000
 STEPS_MAX = 1_000_000_000_000
 GLOBAL_BATCH_MAX = 1_000_000_000
 MAX_WAIT_MAX_S = 365 * 24 * 3600.0
+START_MAX_S = 24 * 3600.0
+"""Largest bound of a start: the longest silence that a SideCar reports."""
 SEED_MAX = 2**32 - 1
 """Largest seed that NumPy takes."""
 CPUS_MAX = 4096.0

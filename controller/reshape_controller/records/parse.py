@@ -185,6 +185,8 @@ def _spec(
         epochs_in_a_row=fields.epochs_in_a_row or 1,
         may_restart=bool(fields.may_restart),
         min_runtime_s=MIN_RUNTIME_S if fields.min_runtime_s is None else fields.min_runtime_s,
+        start_timeout_s=fields.start_timeout_s,
+        start_limit_s=fields.start_limit_s,
         standby=handover.standby or Shortcut.AUTO,
         overlap=handover.overlap or Shortcut.AUTO,
         processes=chosen.processes,

@@ -12,7 +12,7 @@ from pathlib import Path
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init import processes
 from reshape_sidecar.init.values import TrainingProcess
-from reshape_sidecar.limits import HOOKED_RUNNING_S
+from reshape_sidecar.limits import UNHOOKED_RUNNING_S
 from reshape_sidecar.wire import Saves
 
 PROC = Path("/proc")
@@ -23,23 +23,23 @@ def saves(
     training: TrainingProcess,
     report: HookReport | None,
     *,
-    reports: bool,
+    prepares_s: float,
     now_s: float,
     per_gpu: bool = False,
 ) -> Saves | None:
     """Return when a process that trains saves; None while its first report is missing.
 
-    ``report``: its newest. ``reports``: it runs under the hook, or its script names the session
-    API. ``now_s``: monotonic clock. ``per_gpu``: it is the parent of the processes that train, and
-    sends them the SIGTERM.
+    ``report``: its newest. ``prepares_s``: time for which its first step is waited for; more than
+    ``UNHOOKED_RUNNING_S`` if the hook or a session reports it. ``now_s``: monotonic clock.
+    ``per_gpu``: it is the parent of the processes that train, and sends them the SIGTERM.
     """
     if report is not None:
         if report.saves is not None:
             return report.saves
         # A hook of level 1 reports a later phase only from a `fit` or a session.
         return Saves.NEVER if report.phase in BEFORE_TRAINING else Saves.BOUNDARY
-    if reports:
-        return None if now_s < training.spawned_at_s + HOOKED_RUNNING_S else Saves.NEVER
+    if prepares_s > UNHOOKED_RUNNING_S:
+        return None if now_s < training.spawned_at_s + prepares_s else Saves.NEVER
     pids = children(training.pid) if per_gpu else [training.pid]
     handles = any(catches(pid, signal.SIGTERM) for pid in pids)
     return Saves.SIGTERM if handles else Saves.NEVER

@@ -189,6 +189,15 @@ def phase(memory: Memory, status: InitStatus, *, checked: bool) -> Phase:
     return Phase.STARTING if starts else Phase.INITIALIZED
 
 
+def is_under_way(memory: Memory, status: InitStatus) -> bool:
+    """Return whether a start is asked for, and no process has made its first step since."""
+    desired, training = memory.desired, status.training
+    if desired is None or desired.mode is not Mode.RUN or memory.finished:
+        return False
+    trains = training is not None and memory.trained_generation >= training.generation
+    return not (trains and training is not None and training.running)
+
+
 def already_runs(memory: Memory, desired: Desired) -> bool:
     """Return whether the newest start is on the desired devices."""
     same = set(desired.devices) == set(memory.devices) and not desired.fresh

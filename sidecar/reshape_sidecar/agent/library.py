@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from reshape_sidecar import foreign
+from reshape_sidecar import foreign, limits
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.wire import Processes
 
 LIBRARY = "python"
+FRAMEWORKS = (b"keras", b"tensorflow")
+"""Libraries whose training the hook of a Keras script saves and reports."""
 LIBRARIES = (b"lightning", b"transformers")
 """Libraries whose trainers the hook of ``processes: per-gpu`` saves and reports."""
 MODE = 0o755
@@ -39,17 +41,26 @@ def install(run: Path) -> Path | None:
     return folder
 
 
-def is_used_by(spec: AttemptSpec) -> bool:
-    """Return whether a session reports steps: the script names this package, or a trainer's."""
+def prepares_s(spec: AttemptSpec) -> float:
+    """Return after which time a process without a report of its first step counts as training: long
+    if the script names what reports it, this package or a library under a hook."""
+    names, hooked = [PACKAGE.name.encode()], environment.hooked(spec)
+    if hooked:
+        names += FRAMEWORKS
+    elif spec.processes is Processes.PER_GPU:
+        names += LIBRARIES
+    text = _text(spec)
+    if any(name in text for name in names):
+        return limits.FIRST_STEP_SEEN_S
+    return limits.HOOKED_RUNNING_S if hooked else limits.UNHOOKED_RUNNING_S
+
+
+def _text(spec: AttemptSpec) -> bytes:
+    """Return the begin of the script; empty if there is none that can be read."""
     script = environment.script(spec)
     if script is None:
-        return False
-    path = Path(spec.code) / script
+        return b""
     try:
-        text = foreign.begin_of(path, foreign.SCRIPT_BYTES_MAX)
+        return foreign.begin_of(Path(spec.code) / script, foreign.SCRIPT_BYTES_MAX)
     except OSError:
-        return False
-    names = [PACKAGE.name.encode()]
-    if spec.processes is Processes.PER_GPU:
-        names += LIBRARIES
-    return any(name in text for name in names)
+        return b""

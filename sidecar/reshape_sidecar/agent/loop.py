@@ -31,6 +31,7 @@ from reshape_sidecar.agent import (
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
+from reshape_sidecar.agent.silence import Silence, signs
 from reshape_sidecar.agent.spec import DeviceMode, Folder
 from reshape_sidecar.agent.state import AgentState
 from reshape_sidecar.agent.timing import Timestamps
@@ -78,6 +79,7 @@ class Agent:
             self._link.poll_forever(),
             self._link.push_forever(),
             self._watch_surroundings_forever(),
+            self._watch_start_forever(),
         ]
         if state.spec.workers > 1:
             self._write_save_step()
@@ -176,7 +178,10 @@ class Agent:
             state.push()
             return True
         before, state.hook = state.hook, report
-        state.names_first_step = True
+        is_expected = report.phase is not HookPhase.IMPORTING
+        state.prepares_s = max(
+            state.prepares_s, limits.FIRST_STEP_SEEN_S if is_expected else limits.HOOKED_RUNNING_S
+        )
         if report.phase is HookPhase.SAVED and state.timestamps.saved_at_s is None:
             state.timestamps = replace(state.timestamps, saved_at_s=time.monotonic())
         step = report.progress.checkpoint_step
@@ -228,6 +233,22 @@ class Agent:
             if state.spec.device_mode is DeviceMode.POOL:
                 state.gpu_use = await asyncio.to_thread(gpu.use, state.spec.host_devices)
             await asyncio.sleep(limits.HEARTBEAT_S)
+
+    async def _watch_start_forever(self) -> None:
+        """Measure for how long the start under way has been silent, from its request on."""
+        state, heard = self._state, Silence(0, 0.0)
+        while True:
+            memory, status = state.memory, state.status()
+            now_s = time.monotonic()
+            if not converge.is_under_way(memory, status):
+                state.silent_s = None
+            else:
+                if heard.generation != memory.generation:
+                    heard = Silence(memory.generation, now_s)
+                found = await asyncio.to_thread(signs, status.pid, os.getpid(), self._folder.logs)
+                heard.look(found, now_s)
+                state.silent_s = heard.reported_s(now_s)
+            await asyncio.sleep(limits.SILENCE_LOOK_S)
 
     async def _read_saved_step(self) -> None:
         """Read which step a program has saved by itself; in memory only, as its exit tells it."""
@@ -283,8 +304,7 @@ class Agent:
             return None
         if state.memory.trained_generation >= training.generation:
             return None
-        wait_s = limits.HOOKED_RUNNING_S if state.names_first_step else limits.UNHOOKED_RUNNING_S
-        due_s = training.spawned_at_s + wait_s
+        due_s = training.spawned_at_s + state.prepares_s
         if now_s < due_s:
             return due_s
         state.note_trained(training.generation)

@@ -17,7 +17,6 @@ from typing import Any
 from reshape_sidecar import step_file
 from reshape_sidecar.agent import (
     abilities,
-    environment,
     library,
     process_exit,
     reporting,
@@ -48,10 +47,8 @@ class AgentState:
         self.timestamps = Timestamps(self.memory.learned_at_s)
         self.hook: HookReport | None = None
         """Newest report of the running training process."""
-        self.names_first_step = environment.hooked(self.spec) or run_as(
-            user, library.is_used_by, self.spec
-        )
-        """Whether training is expected to report its first step."""
+        self.prepares_s = run_as(user, library.prepares_s, self.spec)
+        """Time after which a process that has not reported its first step counts as training."""
         self.checked = False
         """True once the self-check has run."""
         self.fault: str | None = None
@@ -65,6 +62,8 @@ class AgentState:
         self.zygote_refusal: str | None = None
         """Why init was asked for none."""
         self.gpu_use: tuple[GpuUse, ...] = ()
+        self.silent_s: float | None = None
+        """For how long the start under way has been silent; None: there is none."""
         self.reached = self._prepare_step_file()
         """How far an earlier process came, as this agent found it."""
         self.wake = asyncio.Event()
@@ -108,10 +107,13 @@ class AgentState:
         training = self.status().training
         if training is None or self.memory.trained_generation < training.generation:
             return None
-        reports = self.names_first_step
         per_gpu = self.spec.processes is Processes.PER_GPU
         return abilities.saves(
-            training, self.hook, reports=reports, now_s=time.monotonic(), per_gpu=per_gpu
+            training,
+            self.hook,
+            prepares_s=self.prepares_s,
+            now_s=time.monotonic(),
+            per_gpu=per_gpu,
         )
 
     def persist(self, **changes: Any) -> None:
@@ -143,7 +145,7 @@ class AgentState:
         if self.fault is not None and memory.unfit is None:
             memory = replace(memory, unfit=self.fault)
         sequence = memory.boot * reporting.SEQUENCES_PER_BOOT + self._sequence
-        return reporting.observed_state(
+        observed = reporting.observed_state(
             self.spec,
             memory,
             self.status(),
@@ -157,6 +159,7 @@ class AgentState:
             standby.observed(self.status(), self.zygote_refusal, is_asked=self.uses_zygote),
             self.reached,
         )
+        return replace(observed, silent_s=self.silent_s)
 
     def observe_next(self) -> Observed:
         """Return the observed state under a new sequence number."""

@@ -25,8 +25,9 @@ from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_S
 EXEC_WAIT_S = 1.0
 """Longest time that a process may take to execute a program before it counts as unmarked."""
 EXEC_POLL_S = 0.001
+_CPU_TIMES = slice(11, 15)
 _VSIZE, _ENV_END = 20, 48
-"""Indexes in /proc/PID/stat behind the name (fields 23 and 51 of proc_pid_stat(5))."""
+"""Indexes in /proc/PID/stat behind the name (fields 14 to 17, 23 and 51 of proc_pid_stat(5))."""
 Identity = tuple[int, int]
 """Pid and start time of a process."""
 _NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
@@ -103,6 +104,15 @@ def alive(pid: int, start_time: int) -> bool:
     """Return whether exactly this process runs (a zombie does not)."""
     proc = read(pid)
     return proc is not None and proc.start_time == start_time and not proc.zombie
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return the processor time of a process and of the children that it has waited for, in clock
+    ticks; 0 if it is gone."""
+    try:
+        return sum(int(ticks) for ticks in _stat(pid)[_CPU_TIMES])
+    except _NOT_THERE:
+        return 0
 
 
 def start_time(pid: int) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.limits import Limits
+from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import HostId, JobId, JobState, Stage
 from reshape_sidecar.wire import Phase
 from tests.support.world import HOST, World
@@ -181,7 +183,7 @@ def test_a_start_that_hangs_spends_a_retry() -> None:
     c = found.container("a")
     c.generation, c.phase, c.running = found.job("a").generation, Phase.STARTING, ()
     found.report(c)
-    found.wait(found.limits.first_step_s + 1)
+    found.wait(found.limits.start_timeout_s + 1)
     assert (found.job("a").state, found.job("a").failures) == (JobState.FAILED, 1)
 
 
@@ -200,9 +202,13 @@ def test_a_log_of_the_release_before_is_read_by_its_own_rules() -> None:
     assert a.failure is None
 
 
-def grown(*sizes: int, retries: int = 0, **fields: object) -> World:
+BEFORE = replace(LOCAL, start_rules=3)
+"""Limits of the release before: a start is bounded by its age."""
+
+
+def grown(*sizes: int, retries: int = 0, limits: Limits = LOCAL, **fields: object) -> World:
     """Four GPUs; job ``a`` trains on two, and its next starts fail."""
-    found = World().boot(4)
+    found = World(limits=limits).boot(4)
     found.running("a", 2, *sizes, retries=retries, **fields)
     found.train("a", 10)
     fail(found)
@@ -247,8 +253,8 @@ def test_a_job_that_cannot_start_at_a_new_size_goes_back_and_spends_no_retry(
     assert found.job("a").stage is Stage.TRAINING
 
 
-def test_a_start_that_hangs_at_a_new_size_spends_none_and_the_second_strikes_the_size() -> None:
-    found = grown(2, 4)
+def test_in_a_log_of_the_release_before_the_second_start_that_hangs_strikes_the_size() -> None:
+    found = grown(2, 4, limits=BEFORE)
     for number in (1, 2):
         start_hangs(found, 4)
         assert found.job("a").struck == ((4,) if number == 2 else ())
@@ -256,7 +262,7 @@ def test_a_start_that_hangs_at_a_new_size_spends_none_and_the_second_strikes_the
 
 
 def test_failed_starts_at_a_size_count_although_the_job_trains_at_another_in_between() -> None:
-    found = grown(2, 4)
+    found = grown(2, 4, limits=BEFORE)
     start_hangs(found, 4)
     repair(found)
     found.plan(("a", 2))

@@ -22,7 +22,7 @@ from reshape_controller.live.sidecar_hub import (
     SidecarHub,
 )
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Observed, Phase, Progress
+from reshape_sidecar.wire import Desired, Mode, Observed, Phase, Progress
 from tests.support.world import World
 
 NUMBERS = itertools.count(1000)
@@ -294,3 +294,18 @@ def test_a_new_verdict_is_posted_at_once_although_progress_alone_waits() -> None
         asyncio.run(hub.exchange("a", 1, seen, 0.0))
     reports = [event.observed for event in posted if isinstance(event, ev.SideCarReported)]
     assert [report.progress.trajectory for report in reports] == ["exact", "unknown"]
+
+
+def test_a_start_that_works_is_no_event_and_one_that_is_silent_is_one_each_ten_seconds() -> None:
+    async def events(silences: list[float]) -> int:
+        now_s, posted = [0.0], list[ev.Event]()
+        hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+        hub.set_desired(Desired(1, "j", 1, 1, Mode.RUN))
+        for number, silent_s in enumerate(silences):
+            now_s[0] = 2.0 * number
+            seen = Observed("j", 1, 1, number + 1, Phase.STARTING, epoch=1, silent_s=silent_s)
+            await hub.exchange("j", 1, seen, 0.0)
+        return len(posted)
+
+    assert asyncio.run(events([0.0] * 100)) == 1
+    assert asyncio.run(events([5.0 * (number * 2 // 5) for number in range(100)])) == 20

@@ -129,6 +129,15 @@ def test_a_gang_imports_while_any_worker_does() -> None:
     assert merged_of(group).standby == ready
 
 
+def test_a_start_of_several_is_as_silent_as_the_one_that_works() -> None:
+    group, (chief, other) = make(2, desired(1, *GPUS))
+    assert merged_of(group).silent_s is None
+    group.take(0, chief.says(silent_s=600.0))
+    assert merged_of(group).silent_s == 600.0
+    group.take(1, other.says(silent_s=0.0))
+    assert merged_of(group).silent_s == 0.0
+
+
 def test_gpus_are_shared_equally_and_addresses_go_to_all_in_the_workers_order() -> None:
     _, workers = trained()
     peers = ("10.0.0.0:0", "10.0.0.1:0")

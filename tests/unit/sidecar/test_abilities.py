@@ -17,6 +17,7 @@ from reshape_sidecar.agent.printed_exception import exception_in
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.exceptions import message_of
 from reshape_sidecar.init.values import TrainingProcess
+from reshape_sidecar.limits import UNHOOKED_RUNNING_S
 from reshape_sidecar.wire import (
     Saves,
     signal_of,
@@ -47,24 +48,26 @@ def test_a_process_that_is_gone_catches_nothing(tmp_path: Path) -> None:
     assert not abilities.catches(os.getpid(), signal.SIGTERM, tmp_path)
 
 
-def of(report: HookReport | None, *, reports: bool, now_s: float = 101.0) -> Saves | None:
+def of(
+    report: HookReport | None, *, prepares_s: float = 90.0, now_s: float = 101.0
+) -> Saves | None:
     training = TrainingProcess(3, os.getpid(), 1, 100.0)
-    return abilities.saves(training, report, reports=reports, now_s=now_s)
+    return abilities.saves(training, report, prepares_s=prepares_s, now_s=now_s)
 
 
 def test_the_word_of_the_hook_counts() -> None:
     for word in Saves:
-        assert of(HookReport(3, HookPhase.BUILDING, saves=word), reports=True) is word
+        assert of(HookReport(3, HookPhase.BUILDING, saves=word)) is word
 
 
 def test_a_hook_of_the_release_before_saves_once_a_fit_runs() -> None:
-    assert of(HookReport(3, HookPhase.BUILDING), reports=True) is Saves.NEVER
-    assert of(HookReport(3, HookPhase.TRAINING), reports=True) is Saves.BOUNDARY
+    assert of(HookReport(3, HookPhase.BUILDING)) is Saves.NEVER
+    assert of(HookReport(3, HookPhase.TRAINING)) is Saves.BOUNDARY
 
 
 def test_a_hook_that_has_not_reported_is_waited_for_and_then_counts_as_none() -> None:
-    assert of(None, reports=True) is None
-    assert of(None, reports=True, now_s=1000.0) is Saves.NEVER
+    assert of(None) is None
+    assert of(None, now_s=1000.0) is Saves.NEVER
 
 
 @pytest.mark.parametrize(("found", "when"), [(True, Saves.SIGTERM), (False, Saves.NEVER)])
@@ -72,7 +75,7 @@ def test_a_program_that_reports_nothing_is_judged_by_its_handler(
     found: bool, when: Saves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(abilities, "catches", lambda pid, signum: found)
-    assert of(None, reports=False) is when
+    assert of(None, prepares_s=UNHOOKED_RUNNING_S) is when
 
 
 @pytest.mark.parametrize(("line", "when"), [(HANDLER, Saves.SIGTERM), ("", Saves.NEVER)])
@@ -89,7 +92,12 @@ def test_ranks_without_a_session_are_judged_by_their_own_handlers(
             assert parent.poll() is None
             time.sleep(0.01)
         training = TrainingProcess(3, parent.pid, 1, 100.0)
-        assert abilities.saves(training, None, reports=False, now_s=101.0, per_gpu=True) is when
+        assert (
+            abilities.saves(
+                training, None, prepares_s=UNHOOKED_RUNNING_S, now_s=101.0, per_gpu=True
+            )
+            is when
+        )
     finally:
         parent.kill()
         parent.wait()

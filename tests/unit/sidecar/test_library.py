@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape_sidecar import limits
 from reshape_sidecar.agent import library
 from tests.unit.sidecar.test_environment import spec
 
@@ -29,7 +30,24 @@ def test_a_script_that_names_the_package_uses_it(tmp_path: Path, command: str, u
     (tmp_path / "plain.py").write_text("import torch\n")
     os.mkfifo(tmp_path / "pipe")
     made = spec(*command.split(), code=str(tmp_path), framework="pytorch")
-    assert library.is_used_by(made) is used
+    waits_s = library.prepares_s(made)
+    assert waits_s == (limits.FIRST_STEP_SEEN_S if used else limits.UNHOOKED_RUNNING_S)
+
+
+@pytest.mark.parametrize(
+    ("text", "waits_s"),
+    [
+        ("import keras\n", limits.FIRST_STEP_SEEN_S),
+        ("from tensorflow import data\n", limits.FIRST_STEP_SEEN_S),
+        ("import numpy\n", limits.HOOKED_RUNNING_S),
+    ],
+)
+def test_a_script_that_names_keras_prepares_until_its_fit(
+    tmp_path: Path, text: str, waits_s: float
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    made = spec("python", "train.py", code=str(tmp_path), framework="keras")
+    assert library.prepares_s(made) == waits_s
 
 
 def test_the_folder_holds_this_package_alone_and_may_be_there_already(tmp_path: Path) -> None:

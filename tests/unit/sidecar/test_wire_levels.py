@@ -72,7 +72,8 @@ LEVEL_4: dict[str, Any] = LEVEL_3 | {
     "progress": LEVEL_2["progress"]
     | {"evaluations": [{"type": "Evaluation", "metric": "val_loss", "step": 7, "value": 0.5}]},
 }
-BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4}
+LEVEL_6: dict[str, Any] = LEVEL_4 | {"silent_s": 20.0}
+BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4, 5: LEVEL_4, 6: LEVEL_6}
 FULL = Observed(
     "j",
     1,
@@ -100,6 +101,7 @@ FULL = Observed(
     can_prepare=True,
     prepare=("g",),
     prepared=Prepared(("g",), PrepareStage.DEVICE_BARRIER),
+    silent_s=20.0,
 )
 DESIRED = Desired(1, "j", 1, 2, Mode.RUN, ("g", "h"), prepare=("g",))
 PLAIN = {

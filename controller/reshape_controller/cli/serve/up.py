@@ -10,6 +10,7 @@ import asyncio
 import io
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -79,6 +80,7 @@ OPTIONS = (
     "overlap",
     "job_environment",
     "keep_logs_days",
+    "start_timeout_s",
     "notify",
     "profiles",
     "log_level",
@@ -154,7 +156,10 @@ def checked(config: Config) -> DaemonSettings:
         standby=Shortcut(config.text("standby") or Shortcut.AUTO),
         overlap=Shortcut(config.text("overlap") or Shortcut.AUTO),
         job_environment=_job_environment(config),
-        limits=LOCAL if kubernetes is None else KUBERNETES,
+        limits=replace(
+            LOCAL if kubernetes is None else KUBERNETES,
+            start_timeout_s=float(config.number("start_timeout_s") or 0),
+        ),
         kubernetes=kubernetes,
         lease=lease_name(config, store),
         users_see_all=config.text("job_listing") != "own",

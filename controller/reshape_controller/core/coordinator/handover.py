@@ -278,8 +278,8 @@ def on_stopped(tx: Transaction, job_id: JobId) -> None:
         gpus=after,
         process_restarts=job.process_restarts + 1,
         reason=f"starts again on {gpus(len(after))}",
-        deadline=attempts.until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
     )
+    attempts.wait_for_first_step(tx, job_id)
     gpu_ledger.release(tx, job_id, given, job.generation - 1)
 
 

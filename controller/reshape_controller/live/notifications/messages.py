@@ -19,6 +19,7 @@ EVENTS = {
     "failed": (Event.FAILED, Event.ENDED),
     "failure": (Event.FAILED,),
     "reshape-cost": (Event.RESHAPED,),
+    "late": (Event.LATE,),
     "gpu-quarantined": (Event.QUARANTINED,),
     "granted": (Event.WAITING,),
 }

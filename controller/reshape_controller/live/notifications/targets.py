@@ -24,6 +24,8 @@ class Event(StrEnum):
     """A job trains again after a reshape."""
     WAITING = "waiting"
     """A job has waited for its first GPUs for longer than the target's ``after_s``."""
+    LATE = "late"
+    """A job does something for too long: it makes no first step for two hours, say."""
     QUARANTINED = "quarantined"
     """A GPU is quarantined. It belongs to no job, so the target alone asks for it."""
 
