@@ -172,6 +172,12 @@ class JobView:
     reshape_if: str | None = None
     may_restart: bool | None = None
     min_runtime_s: float | None = None
+    max_run_s: float | None = None
+    """Longest time with GPUs; null: no limit."""
+    on_max_run: str | None = None
+    """``pause`` or ``fail``, at the end of ``max_run_s``; null without one."""
+    progress_timeout_s: float | None = None
+    """Time without a further step after which its program has failed; null: none."""
     start_timeout_s: float | None = None
     """Silence after which a start has failed; 0: never; null: the daemon's."""
     start_limit_s: float | None = None

@@ -408,8 +408,9 @@ class Observed:
     ending: bool = False
     """True if init ends the container in order because of a signal from outside. Level 6."""
     silent_s: float | None = None
-    """Seconds for which the start under way has been silent (``agent.silence``), in steps, so that
-    a start that works reports no change; None: no start is under way. Level 6."""
+    """Seconds for which the start under way, or a program that reports no steps, has been silent
+    (``agent.silence``), in steps, so that work is no change of the report; None: it does not
+    matter. Level 6."""
 
 
 def at_level(observed: Observed, level: int) -> Observed:

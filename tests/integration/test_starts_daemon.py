@@ -173,3 +173,13 @@ def test_a_job_that_crashes_without_a_retry_left_is_paused_with_its_checkpoint(b
     bed.reshape("resume", "crashes")
     again = bed.reaches("crashes", "running")
     assert (again["failures"], again["checkpoint_step"]) == (0, saved)
+
+
+def test_a_job_is_saved_and_paused_once_its_longest_run_is_over(bed: Bed) -> None:
+    bed.up()
+    loop = SAVING_LOOP.format(flags=str(bed.folder))
+    job = bed.submit("runs", loop, steps=100_000, max_run_s=5)
+    paused = bed.reaches(job, "halted")
+    assert paused["reason"] == "paused: it has had GPUs for its max_run_s of 5 s"
+    assert paused["steps_lost"] == 0
+    assert paused["checkpoint_step"] == paused["step"] > 0

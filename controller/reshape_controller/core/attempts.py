@@ -166,11 +166,19 @@ def start(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], reason: str) 
 
 def wait_for_first_step(tx: Transaction, job_id: JobId) -> Job:
     """Have a job that starts now be judged by the bounds of a start, and return it."""
-    if not bounds_silence(tx):
+    if not tx.limits.bounds_runs:
         deadline = until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s)
         return tx.update(job_id, deadline=deadline)
-    look_at_s = run_bounds.first_look_s(tx.limits, tx.state.jobs[job_id], tx.now_s)
-    return tx.update(job_id, deadline=None, starts_since_s=tx.now_s, look_at_s=look_at_s, late="")
+    tx.update(job_id, deadline=None, starts_since_s=tx.now_s, late="")
+    return look_later(tx, job_id)
+
+
+def look_later(tx: Transaction, job_id: JobId) -> Job:
+    """Note when the bounds of the job's run are to be looked at next, and return the job."""
+    look_at_s = None
+    if tx.limits.bounds_runs:
+        look_at_s = run_bounds.next_look_s(tx.limits, tx.state.jobs[job_id], tx.now_s)
+    return tx.update(job_id, changes_view=False, look_at_s=look_at_s)
 
 
 def end(
@@ -220,8 +228,10 @@ def without_container(tx: Transaction, job_id: JobId, reason: str) -> Job:
     never got GPUs has left no files on its host, so it may start on any other.
     """
     job = tx.state.jobs[job_id]
-    over = job.state.terminal
     after = JobState.HALTED if job.halt_wanted else job.after_end
+    if after.terminal and not job.state.terminal:
+        job = finish(tx, job_id, after, job.reason)
+    over = job.state.terminal
     if job.halt_wanted:
         reason = "paused on request"
     elsewhere = job.only_host not in (None, job.host)
@@ -336,12 +346,6 @@ def goes_back(tx: Transaction) -> bool:
     """Return whether a job that fails soon after a reshape goes back, and a refusal is final; not
     in a log of an earlier release."""
     return tx.limits.start_rules >= 3
-
-
-def bounds_silence(tx: Transaction) -> bool:
-    """Return whether a start is bounded by its silence, and not by its age as in a log of an
-    earlier release."""
-    return tx.limits.start_rules >= 4
 
 
 def keeps_checkpoint(tx: Transaction, job_id: JobId) -> bool:

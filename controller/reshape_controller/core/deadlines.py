@@ -13,6 +13,7 @@ from reshape_controller.core.coordinator import (
     preparation,
 )
 from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.limits import LEAVE_AGAIN_S
 from reshape_controller.core.model import (
     Deadline,
     DeadlineKind,
@@ -21,6 +22,8 @@ from reshape_controller.core.model import (
     GpuState,
     Job,
     JobId,
+    JobState,
+    OnMaxRun,
     Stage,
 )
 from reshape_controller.core.transaction import Transaction
@@ -37,7 +40,7 @@ def expire(tx: Transaction) -> None:
             _job_due(tx, job.id, job.deadline)  # an earlier consequence may have moved the deadline
         job = tx.state.jobs.get(JobId(key))
         if job is not None and job.look_at_s is not None and job.look_at_s <= tx.now_s:
-            _look_at_start(tx, job)
+            _look(tx, job)
         gpu = tx.state.gpus.get(GpuId(key))
         if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
             _gpu_due(tx, gpu)
@@ -49,9 +52,11 @@ def rebase(tx: Transaction) -> None:
         if job.deadline is not None:
             deadline = attempts.until(tx, job.deadline.kind, job.deadline.length_s)
             tx.update(job.id, deadline=deadline, watched=False)
-        if job.stage is Stage.STARTING and attempts.bounds_silence(tx):
+        if job.stage is Stage.STARTING and tx.limits.bounds_runs:
             attempts.wait_for_first_step(tx, job.id)
             tx.update(job.id, watched=False, late=job.late)
+        elif job.stage.has_gpus:
+            attempts.look_later(tx, job.id)
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.state is GpuState.RELEASING:
             tx.state.put_gpu(replace(gpu, verify_by_s=tx.now_s + tx.limits.verify_s))
@@ -63,8 +68,9 @@ def postpone(tx: Transaction, held_s: float) -> None:
         if job.deadline is not None:
             deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
             tx.update(job.id, deadline=deadline, watched=False)
-        if job.look_at_s is not None and job.starts_since_s is not None:
-            since_s, at_s = job.starts_since_s + held_s, job.look_at_s + held_s
+        if job.look_at_s is not None:
+            since_s = None if job.starts_since_s is None else job.starts_since_s + held_s
+            at_s = job.look_at_s + held_s
             tx.update(job.id, starts_since_s=since_s, look_at_s=at_s, watched=False)
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.verify_by_s is not None:
@@ -72,21 +78,47 @@ def postpone(tx: Transaction, held_s: float) -> None:
     tx.note(None, "controller-held-up", f"for {held_s:.0f} s; all deadlines move by as much")
 
 
-def _look_at_start(tx: Transaction, job: Job) -> None:
-    """Judge a start by its bounds, and note when to look again."""
-    if job.stage is not Stage.STARTING:
+def _look(tx: Transaction, job: Job) -> None:
+    """Judge a job by the bounds of its run, and note when to look again."""
+    if not job.stage.has_gpus:
         tx.update(job.id, changes_view=False, look_at_s=None)
         return
-    problem = run_bounds.start_problem(tx.limits, job, tx.now_s)
-    if problem:
-        failures.on_start_hung(tx, job.id, problem)
+    if job.stage in (Stage.STARTING, Stage.TRAINING):
+        over = run_bounds.run_problem(job, tx.now_s)
+        if over:
+            _end_run(tx, job, over)
+            return
+        if job.stage is Stage.STARTING and job.starts_since_s is not None:
+            problem = run_bounds.start_problem(tx.limits, job, tx.now_s)
+            if problem:
+                failures.on_start_hung(tx, job.id, problem)
+                return
+        elif problem := run_bounds.progress_problem(job, tx.now_s):
+            failures.on_no_progress(tx, job.id, problem)
+            return
+        _say_late(tx, job)
+    attempts.look_later(tx, job.id)
+
+
+def _end_run(tx: Transaction, job: Job, over: str) -> None:
+    """Have a job save and leave that has had GPUs for as long as it may. If it does not leave, as
+    its save is late and its record refuses to be killed, it is asked again."""
+    fails = job.spec.on_max_run is OnMaxRun.FAIL
+    tx.note(job, "run-over", over)
+    after = JobState.FAILED if fails else JobState.HALTED
+    job_exit.leave(tx, job.id, over if fails else f"paused: {over}", after=after)
+    tx.update(job.id, changes_view=False, look_at_s=tx.now_s + LEAVE_AGAIN_S)
+
+
+def _say_late(tx: Transaction, job: Job) -> None:
+    """Note that a job does something for too long, or no longer does."""
+    late = run_bounds.lateness(job, tx.now_s)
+    if late == job.late:
         return
-    if run_bounds.is_late(job, tx.now_s):
-        late = run_bounds.LATE_START
-        job = tx.update(job.id, changes_view=False, late=late, reason=f"{job.reason}; {late}")
-        tx.note(job, "late", f"{late}; nothing is ended (start_limit_s in its record would)")
-    look_at_s = run_bounds.next_look_s(tx.limits, job, tx.now_s)
-    tx.update(job.id, changes_view=False, look_at_s=look_at_s)
+    reason = f"{job.reason}; {late}" if job.reason and late else late
+    job = tx.update(job.id, changes_view=False, late=late, reason=reason)
+    if late:
+        tx.note(job, "late", f"{late}; nothing is ended (a bound in its record would)")
 
 
 def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:

@@ -71,7 +71,7 @@ def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
     tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
     handover_abort.leave(tx, job_id)
     failure = Failure(job.attempt, size)
-    if attempts.bounds_silence(tx):
+    if tx.limits.bounds_runs:
         if not _ends(tx, job_id, reason, failure):
             attempts.end(tx, job_id, f"queued again: {reason}")
         return
@@ -83,6 +83,21 @@ def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
     job = tx.update(job_id, start_failures=(*job.start_failures, size))
     if job.start_failures.count(size) >= tx.limits.start_failures_max:
         exclude_size(tx, job_id, size, reason)
+    else:
+        attempts.end(tx, job_id, f"queued again: {reason}")
+
+
+def on_no_progress(tx: Transaction, job_id: JobId, reason: str) -> None:
+    """End the container of a job that trains and does not get on; it starts again from its newest
+    checkpoint, which spends a retry, or is paused with it."""
+    handover_abort.stop_receiving(tx, job_id, reason)
+    job = handover_abort.leave(tx, job_id)
+    tx.note(job, "no-progress", reason)
+    attempts.count_lost_work(tx, job_id, LastWord.TOLD)
+    tx.update(job_id, failure=Failure(job.attempt, len(job.gpus)))
+    used_up = attempts.spend_retry(tx, job_id, reason)
+    if used_up:
+        end_for_good(tx, job_id, used_up)
     else:
         attempts.end(tx, job_id, f"queued again: {reason}")
 

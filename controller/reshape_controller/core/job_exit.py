@@ -76,7 +76,7 @@ def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> No
     elif job.stage in (Stage.LAUNCHING, Stage.READY):
         handover_abort.abort(tx, job_id, reason)
         attempts.remove(tx, job_id, reason, after=after)
-    elif job.stage is Stage.STARTING and attempts.bounds_silence(tx):
+    elif job.stage is Stage.STARTING and tx.limits.bounds_runs:
         # Its preparation may take hours, and it has no step that a save could keep.
         handover_abort.leave(tx, job_id)
         attempts.end(tx, job_id, reason, after=after)

@@ -73,6 +73,12 @@ class Limits:
     """1 if donors train on until the newcomer has imported its framework; 0 in logs of earlier
     releases (until it is initialised)."""
 
+    @property
+    def bounds_runs(self) -> bool:
+        """Whether starts and runs have the bounds of ``core.run_bounds``; not in a log of an
+        earlier release."""
+        return self.start_rules >= 4
+
 
 LOCAL = Limits(
     start_timeout_s=1800.0,
@@ -87,8 +93,12 @@ KUBERNETES = replace(LOCAL, early_init_s=900.0, verify_s=300.0, prepare_s=300.0,
 
 START_ALERT_S = 7200.0
 """A start that takes longer is an alert; nothing is ended."""
+PROGRESS_ALERT_S = 3600.0
+"""A job that makes no further step for longer is an alert; nothing is ended."""
 LOOK_MIN_S = 10.0
 """Shortest time between two looks at the bounds of a run: about that between two reports."""
+LEAVE_AGAIN_S = 60.0
+"""Time after which a job is asked again to leave that has had its ``max_run_s``, and did not."""
 PREPARE_FACTOR = 1.5
 """A change waits for its successor for at most this many times the learned time of one."""
 RETRY_BACKOFF_MAX_S = 300.0

@@ -18,6 +18,7 @@ from reshape_controller.core.states import (
     JobState,
     LengthUnit,
     Mechanism,
+    OnMaxRun,
     Placement,
     ReshapeIf,
     Spans,
@@ -63,6 +64,7 @@ __all__ = [
     "Length",
     "LengthUnit",
     "Mechanism",
+    "OnMaxRun",
     "Placement",
     "ReshapeIf",
     "Service",
@@ -119,6 +121,11 @@ class JobSpec:
     may_restart: bool = False
     start_timeout_s: float | None = None
     """Silence of a start after which it has failed; 0: never; None: the daemon's."""
+    max_run_s: float | None = None
+    """Longest time with GPUs, since its first grant or its last resume; None: no limit."""
+    on_max_run: OnMaxRun = OnMaxRun.PAUSE
+    progress_timeout_s: float | None = None
+    """Time without a further step, or sign of work, after which it has failed; None: none."""
     start_limit_s: float | None = None
     """Time without a first step after which a start has failed, silent or not; 0 and None: none."""
     min_runtime_s: float = MIN_RUNTIME_S
@@ -380,6 +387,8 @@ class Job:
     asked."""
     look_at_s: float | None = None
     """Time of the next look at the bounds of its run (``core.run_bounds``); None: there is none."""
+    ran_s: float = 0.0
+    """Time with GPUs until ``serves_since_s``, since its first grant or its last resume."""
     late: str = ""
     """What it does for too long, which is an alert; empty if nothing is."""
 

@@ -52,6 +52,8 @@ def take(tx: Transaction, report: Observed) -> None:
     if report.saves not in (None, before.saves):
         changes["saves"] = report.saves
         judged = True
+    if before.late and report.progress.step > before.progress.step:
+        changes |= {"late": "", "reason": ""}
     judged = judged or starts.differ(before.observed, report)
     if before.stage is _TRAINING and report.phase is _RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
@@ -259,10 +261,10 @@ def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
         failed_attempt=0,
         deadline=None,
         starts_since_s=None,
-        look_at_s=None,
         late="",
         reason="",
     )
+    job = attempts.look_later(tx, job_id)
     if job.saves is Saves.SIGTERM:
         _see_resume(tx, job, report.progress.step)
     tx.note(job, "first-step", f"trains on {gpus(size)}", report.times.first_step_s)

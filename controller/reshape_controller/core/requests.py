@@ -6,8 +6,8 @@ Never: breaks a hand-over past its point of no return.
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, job_exit
 from reshape_controller.core import events as ev
+from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, JobState, Stage
@@ -43,7 +43,7 @@ def _halt(tx: Transaction, job_id: JobId, reason: str) -> None:
     elif job_exit.waits_unsaved(tx, job, Request.PAUSE, reason):
         tx.update(job_id, halt_wanted=True)
     elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING) or (
-        job.stage is Stage.STARTING and attempts.bounds_silence(tx)
+        job.stage is Stage.STARTING and tx.limits.bounds_runs
     ):
         job_exit.leave(tx, job_id, reason, after=JobState.HALTED)
     else:
@@ -61,6 +61,9 @@ def _resume(tx: Transaction, job_id: JobId, reason: str) -> None:
         changes["trial"] = replace(job.trial, back_to=0)
         if job.failures > job.spec.retries:
             changes["failures"] = 0
+        if job.spec.max_run_s is not None:
+            tx.settle(job_id)
+            changes["ran_s"] = 0.0
     if job.state is JobState.HALTED:
         changes["state"] = JobState.SUBMITTED
     elif job.after_end is JobState.HALTED:

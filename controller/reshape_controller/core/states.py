@@ -128,6 +128,13 @@ class Stage(StrEnum):
 _WITH_GPUS = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
 
 
+class OnMaxRun(StrEnum):
+    """What becomes of a job that has had GPUs for its ``max_run_s``; it is saved first."""
+
+    PAUSE = "pause"
+    FAIL = "fail"
+
+
 class ChangeKind(StrEnum):
     """Purpose of a request to save and stop."""
 

@@ -112,6 +112,7 @@ class JobChanges(TypedDict, total=False):
     set_apart: str
     starts_since_s: float | None
     look_at_s: float | None
+    ran_s: float
     late: str
 
 
@@ -195,14 +196,20 @@ class Transaction:
         for job in tuple(self.state.jobs.values()):
             if job.gpus and job.serves_since_s is not None:
                 served = service.served_until(job, before_s, self.state.gpus, self.state.hosts)
-                self.take_changes(job.id, {"served": served, "serves_since_s": self.now_s})
+                changes: JobChanges = {"served": served, "serves_since_s": self.now_s}
+                if self.limits.bounds_runs:
+                    changes["ran_s"] = job.ran_s + before_s - job.serves_since_s
+                self.take_changes(job.id, changes)
 
     def _service(self, job: Job, gpus: tuple[GpuId, ...]) -> JobChanges:
         """Return the changes that settle the job's service before it has ``gpus``."""
         if not self.limits.service_rules or not (job.gpus or gpus):
             return {}
         served = service.served_until(job, self.now_s, self.state.gpus, self.state.hosts)
-        return {"served": served, "serves_since_s": self.now_s if gpus else None}
+        changes: JobChanges = {"served": served, "serves_since_s": self.now_s if gpus else None}
+        if job.gpus and job.serves_since_s is not None and self.limits.bounds_runs:
+            changes["ran_s"] = job.ran_s + self.now_s - job.serves_since_s
+        return changes
 
     def _check_state(self, job: Job, after: JobState) -> None:
         if after is not job.state and after not in transitions.STATE_CHANGES[job.state]:

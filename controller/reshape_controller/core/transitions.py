@@ -210,6 +210,13 @@ STAGE_CHANGES = (
     ),
     StageChange(
         (Stage.TRAINING,),
+        Stage.ENDING,
+        "it made no further step for its `progress_timeout_s`: queued again, or without a retry "
+        "left over, or paused with its checkpoint",
+        "failures.on_no_progress",
+    ),
+    StageChange(
+        (Stage.TRAINING,),
         Stage.SAVING,
         "shrink, grow, relaunch or leave was asked",
         "handover.grow`, `handover.shrink`, `handover.leave",

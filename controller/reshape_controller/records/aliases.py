@@ -27,6 +27,28 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "_", name.strip().lower())
 
 
+_LEAST, _MOST = frozenset({"min", "minimum", "least"}), frozenset({"max", "maximum", "most"})
+_MEANT = {
+    name: field
+    for field, names in {
+        "max_run_s": (
+            "max_runtime", "max_run_time", "max_duration", "max_time", "max_walltime", "walltime",
+            "time_limit", "timelimit", "timeout", "run_limit", "run_timeout", "runtime", "duration",
+            "active_deadline", "deadline", "maximum_execution_time", "stop_after",
+        ),
+        "progress_timeout_s": (
+            "hang_timeout", "stall_timeout", "no_progress_timeout", "heartbeat_timeout",
+            "progress_deadline", "step_timeout", "idle_timeout", "watchdog", "watchdog_timeout",
+        ),
+        "start_timeout_s": (
+            "startup_timeout", "init_timeout", "first_step_timeout", "start_deadline",
+            "wait_for_pods_ready", "startup_deadline", "prepare_timeout",
+        ),
+        "max_wait_s": ("queue_timeout", "max_queue", "max_queue_time", "max_pending"),
+    }.items()
+    for name in names
+}  # fmt: skip
+"""Fields by the names that other systems have for their like, without a unit."""
 _BY_SPELLING = {_plain(name): field for field, names in ALIASES.items() for name in names}
 _ASSIGNED = {_plain(name) for name in ASSIGNED}
 _FIELDS = tuple(RecordFields.model_fields)
@@ -57,8 +79,22 @@ def canonical(record: Mapping[object, object]) -> tuple[dict[str, object], tuple
 
 def suggestion(name: str, known: tuple[str, ...]) -> str:
     """A remedy for a name that is not among ``known``."""
-    close = difflib.get_close_matches(name[:100], known, n=1)
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[:100])
+    meant = _MEANT.get(re.sub(r"_(s|sec|seconds)$", "", _plain(words)))
+    if meant in known:
+        return f"did you mean {meant}? docs/jobs.md says what it bounds"
+    close = [
+        field
+        for field in difflib.get_close_matches(name[:100], known, n=3)
+        if not _contradicts(name, field)
+    ]
     return f"did you mean {close[0]}?" if close else "leave it out; docs/jobs.md lists the fields"
+
+
+def _contradicts(name: str, field: str) -> bool:
+    """Whether one of two names is of a least and the other of a most."""
+    parts = {part for each in (name, field) for part in _plain(each).split("_")}
+    return bool(parts & _LEAST and parts & _MOST)
 
 
 def _field(name: object) -> str | None:

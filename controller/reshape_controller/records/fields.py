@@ -14,7 +14,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from reshape_controller.core.model import MIN_RUNTIME_S, Framework, Placement, ReshapeIf, Spans
+from reshape_controller.core.model import (
+    MIN_RUNTIME_S,
+    Framework,
+    OnMaxRun,
+    Placement,
+    ReshapeIf,
+    Spans,
+)
 from reshape_controller.records import limits
 from reshape_controller.records.command import split_command
 from reshape_controller.records.memory import memory_bytes
@@ -282,6 +289,30 @@ class RecordFields(BaseModel):
         description="seconds from each start of the job out of the queue, its container's start"
         " included, before a job of higher priority may preempt it",
         examples=[300],
+    )
+    max_run_s: float | None = Field(
+        None,
+        ge=1,
+        le=limits.MAX_WAIT_MAX_S,
+        allow_inf_nan=False,
+        description="seconds with GPUs, its starts included and queue and pauses not, after which"
+        " the job saves and leaves; a resume gives it as many again; default: no limit",
+        examples=[86400],
+    )
+    on_max_run: Annotated[OnMaxRun, Field(strict=False)] | None = Field(
+        OnMaxRun.PAUSE,
+        description="what becomes of it then: `pause`, or `fail`",
+        examples=["pause"],
+    )
+    progress_timeout_s: float | None = Field(
+        None,
+        ge=limits.PROGRESS_MIN_S,
+        le=limits.MAX_WAIT_MAX_S,
+        allow_inf_nan=False,
+        description="seconds without a further training step (if it reports none: without a sign of"
+        " work) after which the program has failed: it starts again from its checkpoint, which"
+        " costs a retry; longer than its longest evaluation; default: after an hour an alert",
+        examples=[1800],
     )
     start_timeout_s: float | None = Field(
         None,

@@ -22,6 +22,8 @@ GLOBAL_BATCH_MAX = 1_000_000_000
 MAX_WAIT_MAX_S = 365 * 24 * 3600.0
 START_MAX_S = 24 * 3600.0
 """Largest bound of a start: the longest silence that a SideCar reports."""
+PROGRESS_MIN_S = 30.0
+"""Shortest bound of the time without a step: that of a few reports."""
 SEED_MAX = 2**32 - 1
 """Largest seed that NumPy takes."""
 CPUS_MAX = 4096.0

@@ -11,6 +11,7 @@ from reshape_controller.records.rules import LENGTHS
 CHOICES = {
     "framework": "Framework",
     "on_save_timeout": "OnSaveTimeout",
+    "on_max_run": "OnMaxRun",
     "placement": "Placement",
     "processes": "Processes",
     "reshape_if": "ReshapeIf",

@@ -79,7 +79,7 @@ class Agent:
             self._link.poll_forever(),
             self._link.push_forever(),
             self._watch_surroundings_forever(),
-            self._watch_start_forever(),
+            self._watch_for_silence_forever(),
         ]
         if state.spec.workers > 1:
             self._write_save_step()
@@ -234,13 +234,16 @@ class Agent:
                 state.gpu_use = await asyncio.to_thread(gpu.use, state.spec.host_devices)
             await asyncio.sleep(limits.HEARTBEAT_S)
 
-    async def _watch_start_forever(self) -> None:
-        """Measure for how long the start under way has been silent, from its request on."""
+    async def _watch_for_silence_forever(self) -> None:
+        """Measure for how long a start has been silent, from its request on, or a program that
+        reports no steps."""
         state, heard = self._state, Silence(0, 0.0)
         while True:
             memory, status = state.memory, state.status()
             now_s = time.monotonic()
-            if not converge.is_under_way(memory, status):
+            training = status.training
+            trains_unseen = state.hook is None and training is not None and training.running
+            if not (trains_unseen or converge.is_under_way(memory, status)):
                 state.silent_s = None
             else:
                 if heard.generation != memory.generation:

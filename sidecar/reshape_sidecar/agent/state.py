@@ -63,7 +63,7 @@ class AgentState:
         """Why init was asked for none."""
         self.gpu_use: tuple[GpuUse, ...] = ()
         self.silent_s: float | None = None
-        """For how long the start under way has been silent; None: there is none."""
+        """For how long a start, or a program without reports, has been silent; None: neither."""
         self.reached = self._prepare_step_file()
         """How far an earlier process came, as this agent found it."""
         self.wake = asyncio.Event()

@@ -55,7 +55,7 @@ def test_a_start_that_works_for_an_hour_trains_then() -> None:
     found.container("a").hangs = False
     found.settle()
     a = found.job("a")
-    assert (a.stage, a.starts_since_s, a.look_at_s) == (Stage.TRAINING, None, None)
+    assert (a.stage, a.starts_since_s, a.late) == (Stage.TRAINING, None, "")
 
 
 def test_a_silent_start_spends_a_retry_strikes_no_size_and_names_the_field() -> None:

@@ -21,6 +21,7 @@ from reshape_controller.core.model import (
     ReshapeIf,
 )
 from reshape_controller.records import RecordInvalid, from_json, from_yaml, parse_record
+from reshape_controller.records.aliases import suggestion
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
 from reshape_gpu import record as client_record
@@ -438,3 +439,28 @@ def test_a_shortcut_is_turned_off_with_and_without_quotation_marks(off: str) -> 
     text = "{name: a, command: b, image: c, optional_gpus: [1], handover: {overlap: OFF}}"
     spec = from_yaml(text.replace("OFF", off))
     assert (spec.standby, spec.overlap) == (Shortcut.AUTO, Shortcut.OFF)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("max_runtime_s", "max_run_s"),
+        ("max_runtime", "max_run_s"),
+        ("time_limit", "max_run_s"),
+        ("activeDeadlineSeconds", "max_run_s"),
+        ("timeout_s", "max_run_s"),
+        ("hang_timeout_s", "progress_timeout_s"),
+        ("startup_timeout_s", "start_timeout_s"),
+        ("queue_timeout_s", "max_wait_s"),
+        ("min_wait_s", "min_runtime_s"),
+        ("max_checkpoint_interval", None),
+        ("min_run_time_s", "min_runtime_s"),
+        ("max_retries", "retries"),
+    ],
+)
+def test_a_name_of_other_systems_gets_the_field_that_is_meant_and_never_its_opposite(
+    name: str, meant: str | None
+) -> None:
+    hint = suggestion(name, tuple(RecordFields.model_fields))
+    expected = "leave it out" if meant is None else f"did you mean {meant}?"
+    assert hint.startswith(expected)

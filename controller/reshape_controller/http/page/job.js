@@ -153,7 +153,7 @@ function lastState(line) {
 
 const FIELDS = [
   "id", "command", "framework", "length", "job_type", "optional_gpus", "priority", "retries", "reshape_if", "may_restart", "on_save_timeout",
-  "min_runtime_s", "start_timeout_s", "start_limit_s", "notify", "code", "dataset", "checkpoints", "log_folder", "attempt", "failures", "process_restarts", "container_restarts", "preemptions",
+  "min_runtime_s", "max_run_s", "on_max_run", "progress_timeout_s", "start_timeout_s", "start_limit_s", "notify", "code", "dataset", "checkpoints", "log_folder", "attempt", "failures", "process_restarts", "container_restarts", "preemptions",
 ];
 
 function Record({ job }) {
