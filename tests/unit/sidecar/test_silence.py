@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -71,18 +71,22 @@ def test_the_signs_are_those_of_the_processes_below_init_and_of_the_children_the
 ) -> None:
     (tmp_path / "training.log").write_text("Epoch 1\n")
     (tmp_path / "agent.log").write_text("ours")
-    code = (
-        f"import subprocess, sys\nsubprocess.run([sys.executable, '-S', '-c', {BURN!r}])\ninput()"
+    burn = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {BURN!r}]); input()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as parent:
-        try:
-            found = signs(os.getpid(), 0, tmp_path)
-            while found.cpu_s < 0.3:
-                assert parent.poll() is None
-                found = signs(os.getpid(), 0, tmp_path)
-            assert found.output == (("training.log", 8),)
-            assert signs(os.getpid(), parent.pid, tmp_path).cpu_s < 0.1
-        finally:
-            parent.kill()
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-S', '-c', {burn!r}])\n"
+        "print(child.pid, flush=True)\nchild.wait()\n"
+    )
+    command = [sys.executable, "-S", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as root:
+        assert root.stdin is not None
+        assert root.stdout is not None
+        child = int(root.stdout.readline())
+        while (found := signs(root.pid, 0, tmp_path)).cpu_s < 0.3:
+            assert root.poll() is None
+            time.sleep(0.02)
+        assert found.output == (("training.log", 8),)
+        assert signs(root.pid, child, tmp_path).cpu_s == 0.0
+        root.stdin.close()
