@@ -89,6 +89,13 @@ class JobView:
     loss: float | None = None
     accuracy: float | None = None
     seconds_per_step: float | None = None
+    """Median of the last minute or the last 20 steps, without evaluations and ends of epochs."""
+    evaluation_s: float | None = None
+    """Mean of its newest evaluations; null before the first."""
+    epoch_end_s: float | None = None
+    """Mean time from an epoch's last step to the next epoch, its evaluation included."""
+    apart_s_per_step: float | None = None
+    """What evaluations and ends of epochs take for each step; null if it does not measure it."""
     checkpoint_step: int | None = None
     trajectory: str | None = None
     trajectory_reason: str | None = None

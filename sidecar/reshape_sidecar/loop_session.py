@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reshape_sidecar.hook.exactness import Verdict
+from reshape_sidecar.hook.step_clock import StepClock
 
 Write = Callable[[Path], None]
 
@@ -16,6 +17,7 @@ class StepSession(Protocol):
 
     step: int
     total_steps: int | None
+    clock: StepClock
 
     @property
     def target_reached(self) -> bool: ...

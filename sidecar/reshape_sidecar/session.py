@@ -47,7 +47,7 @@ from reshape_sidecar.ranks import boundary
 from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.verdict import loops
 from reshape_sidecar.verdict.loops import Keep, OwnState
-from reshape_sidecar.wire import LEVEL_ABILITIES, LEVEL_EVALUATIONS, Saves
+from reshape_sidecar.wire import LEVEL_ABILITIES, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
@@ -82,8 +82,7 @@ class Session:
             complain,
         )
         self._target = TargetJudge(settings.target, self._reporter.report_target)
-        knows = settings.report_level >= LEVEL_EVALUATIONS
-        self._evaluations = EvaluationLog(self._reporter.report_evaluations if knows else None)
+        self._evaluations = EvaluationLog(self._reporter.report_evaluations)
         self._barrier: SaveBarrier | None = None
         if settings.workers > 1:
             self._barrier = SaveBarrier(settings, self._reporter, self._stop)
@@ -93,7 +92,8 @@ class Session:
         self._interval = SaveInterval(time.monotonic())
         self._retry_at_s = 0.0
         self._first = True
-        self._began_s = time.monotonic()
+        self.clock, self._reporter.level = self._reporter.clock, settings.report_level
+        """The times of steps, evaluations and ends of epochs."""
         self._loops = BatchLoops(self, settings)
         self._metrics: dict[str, float] = {}
         self._own_state = OwnState()
@@ -166,6 +166,7 @@ class Session:
                 f"evaluated: {metric} is {number:g}, and the record's target_accuracy is a share; "
                 "give a share from 0 to 1 (93.5 % is 0.935)"
             )
+        self.clock.evaluated(time.monotonic())
         self._evaluations.add(metric, number, step=self.step)
         reached = self._target.evaluated(metric, number, step=self.step, epoch=self.epoch)
         if reached:
@@ -300,7 +301,6 @@ class Session:
                     self.leave()
                 if leave_due:
                     self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
-        self._began_s = time.monotonic()
 
     def save(self, write: Write) -> bool:
         """Publish the state after the steps counted so far; False if the disk refused.
@@ -404,8 +404,7 @@ class Session:
         if self._first:
             self._reporter.phase_ended("first_step_s")
             self._reporter.phase(HookPhase.TRAINING)
-        else:
-            self._reporter.add_step_time((now_s - self._began_s) / steps)
+        self.clock.steps_done(now_s, steps)
         if self._first or self._reporter.due(now_s):
             late = self._pacer.late_steps if self._pacer is not None else 0
             self._reporter.update(
@@ -455,6 +454,7 @@ class Session:
             return error
         took_s = time.monotonic() - began_s
         self._interval.save_ended(time.monotonic(), took_s)
+        self.clock.begin(time.monotonic())
         if self._pacer is not None:
             self._pacer.pause(took_s)
         self._reporter.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)

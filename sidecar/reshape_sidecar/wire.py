@@ -29,8 +29,8 @@ LEVEL_REACHED = 5
 """Level of the last step of an earlier attempt, and of refusals by Reshape itself."""
 LEVEL_ENDS = 6
 """Level of how a container ends: given up by the controller, or told from outside."""
-LEVEL_SILENCE = 6
-"""Level of the silence of a start."""
+LEVEL_TIMES = 6
+"""Level of the silence of a start, and of the times of evaluations and ends of epochs."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -283,6 +283,14 @@ class Progress:
     """None without a target accuracy, and from a SideCar of a version without it."""
     evaluations: tuple[Evaluation, ...] = ()
     """The newest of this process, oldest first. Level 4."""
+    evaluation_s: float | None = None
+    """Mean seconds of the newest evaluations. Level 6."""
+    epoch_end_s: float | None = None
+    """Mean seconds from an epoch's last step to the next epoch, its evaluation included. Level 6.
+    """
+    apart_s_per_step: float | None = None
+    """What evaluations and ends of epochs take for each step, beside ``seconds_per_step``, which is
+    then a median of the last minute; None: a mean of the last steps alone. Level 6."""
 
 
 @dataclass(frozen=True)
@@ -417,8 +425,9 @@ def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
     if level < LEVEL_ENDS and observed.ending:
         observed = replace(observed, ending=False)
-    if level < LEVEL_SILENCE:
-        observed = replace(observed, silent_s=None)
+    if level < LEVEL_TIMES:
+        progress = progress_at_level(observed.progress, level)
+        observed = replace(observed, silent_s=None, progress=progress)
     if level < LEVEL_REACHED:
         observed = replace(observed, reached=None, refused=False)
         if observed.outcome is not None and observed.outcome.says_saved:
@@ -436,6 +445,13 @@ def at_level(observed: Observed, level: int) -> Observed:
             observed, progress=progress, saves=None, exception=None, exception_message=None
         )
     return observed
+
+
+def progress_at_level(progress: Progress, level: int) -> Progress:
+    """Return the progress without the fields that only later levels know."""
+    if level >= LEVEL_TIMES:
+        return progress
+    return replace(progress, evaluation_s=None, epoch_end_s=None, apart_s_per_step=None)
 
 
 def desired_at_level(desired: Desired, level: int) -> Desired:

@@ -38,6 +38,9 @@ class Measured:
     seconds_per_step: float
     count: int = 1
     hosts: int = 1
+    is_median: bool = False
+    """Whether it is of medians of a minute, with what evaluations and ends of epochs take; if not,
+    of means of a few steps alone, as earlier releases measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +193,25 @@ def measure(
     prior_s: float | None,
     weight: float,
     hosts: int = 1,
+    is_median: bool = False,
 ) -> tuple[Measured, ...]:
-    """Return ``known`` with one more measurement, on so many hosts, blended in.
+    """Return ``known`` with one more measurement, on so many hosts, blended in. The first median at
+    a size replaces what means of a few steps said; later means change it no more.
 
     ``prior_s``: seconds per step expected before the first measurement at this size on as many
     hosts; None takes the first measurement as it is.
     """
     for number, entry in enumerate(known):
         if (entry.gpu_type, entry.gpus, entry.hosts) == (gpu_type, gpus, hosts):
-            mean = blend(entry.seconds_per_step, seconds, weight)
-            entry = Measured(gpu_type, gpus, mean, entry.count + 1, hosts)
+            if entry.is_median and not is_median:
+                return known
+            count, mean = entry.count + 1, blend(entry.seconds_per_step, seconds, weight)
+            if is_median and not entry.is_median:
+                count, mean = 1, seconds
+            entry = Measured(gpu_type, gpus, mean, count, hosts, is_median)
             return (*known[:number], entry, *known[number + 1 :])
-    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight), hosts=hosts))
+    mean = blend(prior_s, seconds, weight)
+    return (*known, Measured(gpu_type, gpus, mean, hosts=hosts, is_median=is_median))
 
 
 def at_size(

@@ -119,8 +119,8 @@ def add_progress(
     if report.progress.step > before.step:
         at_s = changes["progress_at_s"] = tx.now_s
         # A successor that is being prepared takes processor time from the process that trains.
-        seconds = report.progress.seconds_per_step if job.prepare is None else None
-        measured = _learn_speed(changes, tx, job, seconds)
+        found = report.progress if job.prepare is None else Progress()
+        measured = _learn_speed(changes, tx, job, found)
     if before.total_steps is None and after.total_steps is not None:
         believed = total_steps(tx.state.profiles, job.spec, before, job.curve)
         if believed is None or abs(believed - after.total_steps) > LENGTH_NEWS * believed:
@@ -254,15 +254,19 @@ def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
 
 
 def _learn_speed(
-    changes: JobChanges, tx: Transaction, job: Job, seconds: float | None
+    changes: JobChanges, tx: Transaction, job: Job, found: Progress
 ) -> tuple[Measured, ...]:
     """Add to ``changes`` what the speed of a job whose steps moved teaches; return its speeds. A
     gang teaches a speed on as many hosts as it has.
 
-    ``seconds``: per step; None or an impossible figure teaches no speed.
+    ``found``: without seconds per step, or with an impossible figure, it teaches no speed. What
+    evaluations and ends of epochs take is part of the speed, as it is of the way to the end.
     """
+    seconds, apart_s = found.seconds_per_step, found.apart_s_per_step
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return job.measured
+    is_median = apart_s is not None and 0.0 <= apart_s <= SECONDS_MAX
+    seconds += apart_s if apart_s is not None and is_median else 0.0
     state, size, job_type = tx.state, len(job.gpus), job.spec.job_type
     hosts = len(job.all_hosts)
     assert job.host is not None
@@ -272,7 +276,11 @@ def _learn_speed(
     believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size, hosts) * batches
     prior_s = believed_s if known else None
     measured = measure(
-        job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT, hosts=hosts
+        *(job.measured, gpu_type, size, seconds),
+        prior_s=prior_s,
+        weight=SPEED_WEIGHT,
+        hosts=hosts,
+        is_median=is_median,
     )
     changes["measured"] = measured
     here = at_size(measured, gpu_type, size, hosts)
@@ -289,7 +297,11 @@ def _learn_speed(
         prior_s = believed_s / batches if known or learned.speed else None
         before, step_s = learned.heard or learned.speed, seconds / batches
         heard = measure(
-            before, gpu_type, size, step_s, prior_s=prior_s, weight=TYPE_WEIGHT, hosts=hosts
+            *(before, gpu_type, size, step_s),
+            prior_s=prior_s,
+            weight=TYPE_WEIGHT,
+            hosts=hosts,
+            is_median=is_median,
         )
         speed = learned.speed if as_before(learned.speed, heard) else heard
         state.profiles = state.profiles.with_learned(replace(learned, speed=speed, heard=heard))

@@ -106,7 +106,7 @@ class MemoryFile:
                 os.replace(self._path, self._path.with_suffix(".damaged"))
         old = found if isinstance(found, Memory) else Memory()
         # Training went on since this was stored: newer values are known elsewhere.
-        progress = replace(old.progress, loss=None, seconds_per_step=None)
+        progress = replace(old.progress, loss=None, seconds_per_step=None, apart_s_per_step=None)
         boot = max(old.boot + 1, int(now_s * MILLISECONDS))
         memory = replace(old, boot=boot, progress=progress)
         try:

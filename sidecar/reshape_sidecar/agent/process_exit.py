@@ -156,7 +156,7 @@ def progress_after(progress: Progress, ended: ProcessExit | None) -> Progress:
     saved = ended.saved_step or 0
     if progress.step <= saved:
         return progress
-    return replace(progress, step=saved, loss=None, seconds_per_step=None)
+    return replace(progress, step=saved, loss=None, seconds_per_step=None, apart_s_per_step=None)
 
 
 def _error(tail: str, training: TrainingProcess, code: int, memory_ran_out: bool) -> str:

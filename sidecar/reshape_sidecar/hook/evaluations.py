@@ -23,8 +23,8 @@ VALIDATION = "val_"
 class EvaluationLog:
     """The newest evaluations of this process."""
 
-    def __init__(self, report: Callable[[tuple[Evaluation, ...]], None] | None) -> None:
-        """``report`` sets them in the next report; None: the agent does not know them."""
+    def __init__(self, report: Callable[[tuple[Evaluation, ...]], None]) -> None:
+        """``report`` sets them in the next report."""
         self._report = report
         self._newest: tuple[Evaluation, ...] = ()
 
@@ -37,7 +37,7 @@ class EvaluationLog:
     def add(self, metric: str, value: float, *, step: int) -> None:
         """Take one evaluation; a second of a metric at the same step replaces the first."""
         is_name = len(metric) <= METRIC_NAME_MAX and metric.isprintable()
-        if self._report is None or not is_name or not math.isfinite(value):
+        if not is_name or not math.isfinite(value):
             return
         earlier = [each for each in self._newest if each.metric != metric or each.step < step]
         self._newest = (*earlier, Evaluation(metric, step, float(value)))[-REPORTED_MAX:]

@@ -125,7 +125,7 @@ class Fit:
         self._epoch = 0
         self._batch = 0
         self._exactness_checked = False
-        self._step_began_s = 0.0
+        self._evaluation_began_s = 0.0
         self._pause_began_s: float | None = None
         self._boundary: SavedPosition | None = None
         self._only_validation_left = False
@@ -205,7 +205,7 @@ class Fit:
         if pending is not None:
             self._resume(pending)
         self.in_epoch = True
-        self._step_began_s = time.monotonic()
+        self._job.reporter.clock.begin(time.monotonic())
 
     def _resume(self, saved_state: SavedState) -> None:
         self._pause_began_s = time.monotonic()
@@ -253,7 +253,7 @@ class Fit:
             saver.save_and_leave(self._resume_point(), self._capture)
         elif saver.due(now_s):
             saver.save(self._resume_point(), self._capture)
-        self._step_began_s = time.monotonic()
+            self._job.reporter.clock.begin(time.monotonic())
 
     def step_ended(self, end: int, logs: Any) -> None:
         """Count the batches up to ``end`` after the callbacks' ``on_train_batch_end``."""
@@ -283,8 +283,9 @@ class Fit:
         if first:
             job.reporter.phase_ended("first_step_s")
             job.reporter.phase(HookPhase.TRAINING)
+            job.reporter.clock.begin(now_s)
         else:
-            job.reporter.add_step_time((now_s - self._step_began_s) / steps)
+            job.reporter.clock.steps_done(now_s, steps)
         if reports:
             self._report_progress(length)
 
@@ -300,7 +301,7 @@ class Fit:
         Nothing is captured if a callback of the script acts during validation: its effects are
         unknown.
         """
-        self._evaluating = True
+        self._evaluating, self._evaluation_began_s = True, time.monotonic()
         last = self._boundary
         if callback_state.act_during_validation(self.callbacks.callbacks):
             return
@@ -321,6 +322,8 @@ class Fit:
             self.note_iterator(self.validation_data)
         self._evaluating = False
         self._before_validation = None
+        took_s = time.monotonic() - self._evaluation_began_s
+        self._job.reporter.clock.evaluation_took(took_s)
 
     def evaluation_boundary(self) -> None:
         """Answer a stop between two batches of a validation.
@@ -360,6 +363,7 @@ class Fit:
     def epoch_ended(self) -> None:
         """Count an epoch after the callbacks' ``on_epoch_end``; the next has not begun."""
         self.in_epoch = False
+        self._job.reporter.clock.epoch_over(time.monotonic())
         self.epochs_done += 1
         self._pause_began_s = self._pause_began_s or time.monotonic()
 

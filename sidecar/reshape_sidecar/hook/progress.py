@@ -16,10 +16,17 @@ from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.exceptions import describe
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
-from reshape_sidecar.wire import Evaluation, Progress, Saves, TargetProgress
+from reshape_sidecar.hook.step_clock import StepClock
+from reshape_sidecar.wire import (
+    LEVEL_EVALUATIONS,
+    LEVEL_TIMES,
+    WIRE_LEVEL,
+    Evaluation,
+    Progress,
+    Saves,
+    TargetProgress,
+)
 
-STEP_WEIGHT = 0.1
-"""Weight of the newest step in the running seconds per step."""
 ACCURACY_NAMES = ("accuracy", "acc")
 
 
@@ -45,9 +52,12 @@ class ProgressReporter:
         self.silent = False
         """True until the release of a successor: the agent hears of its predecessor only."""
         self._sent_s = 0.0
-        self._step_s: float | None = None
-        self._loop_step: tuple[float, int] | None = None
-        """When the first step of a loop that nothing saves was seen, and the step."""
+        """Time of the newest report with loss and accuracy."""
+        self.clock = StepClock()
+        self.level = WIRE_LEVEL
+        """Level of the reports that the agent knows."""
+        self._loop_step: int | None = None
+        """The newest step of a loop that nothing saves; None before its first."""
         self.verdict = Verdict(EXACT)
 
     def release(self, generation: int, spawned_at_s: float | None) -> None:
@@ -96,17 +106,13 @@ class ProgressReporter:
         progress = dataclasses.replace(self._report.progress, **fields)
         self._report = dataclasses.replace(self._report, progress=progress)
 
-    def add_step_time(self, seconds: float) -> None:
-        """Update the moving average of seconds per step."""
-        known = self._step_s
-        self._step_s = seconds if known is None else known + STEP_WEIGHT * (seconds - known)
-
     def due(self, now_s: float) -> bool:
         """Return whether progress is due (``now_s`` is monotonic)."""
         return now_s - self._sent_s >= PROGRESS_EVERY_S
 
     def report_logs(self, logs: Any) -> None:
         """Send progress with the loss and accuracy in ``logs``."""
+        self._sent_s = time.monotonic()  # a report without them, as of a save, is no such progress
         if isinstance(logs, dict):
             names = [n for n in logs if n in ACCURACY_NAMES or n.endswith("_accuracy")]
             accuracy = _number(logs[names[0]]) if names else None
@@ -118,8 +124,9 @@ class ProgressReporter:
         self.update(target=target)
 
     def report_evaluations(self, evaluations: tuple[Evaluation, ...]) -> None:
-        """Set the newest evaluations; the next report sends them."""
-        self.update(evaluations=evaluations)
+        """Set the newest evaluations; the next report sends them to an agent that knows them."""
+        if self.level >= LEVEL_EVALUATIONS:
+            self.update(evaluations=evaluations)
 
     def send(self) -> None:
         """Send the newest report now."""
@@ -141,16 +148,16 @@ class ProgressReporter:
         with self._lock:
             if self.silent or self.saves is None or not is_current():
                 return
-            now_s, report = time.monotonic(), self._report
-            progress = dataclasses.replace(report.progress, step=step)
             if step and self._loop_step is None:
-                self._loop_step = now_s, step
+                self.clock.begin(time.monotonic())
                 self.phase_ended("first_step_s")
-                report = self._report
-            elif self._loop_step is not None and step > self._loop_step[1]:
-                seconds = (now_s - self._loop_step[0]) / (step - self._loop_step[1])
-                progress = dataclasses.replace(progress, seconds_per_step=round(seconds, 6))
-            self._sender.send(dataclasses.replace(report, progress=progress, saves=self.saves()))
+            elif self._loop_step is not None and step > self._loop_step:
+                self.clock.steps_done(time.monotonic(), step - self._loop_step)
+            self._loop_step = step or self._loop_step
+            self._update_times()
+            progress = dataclasses.replace(self._report.progress, step=step)
+            report = dataclasses.replace(self._report, progress=progress, saves=self.saves())
+            self._sender.send(report)
 
     def failed(self, error: BaseException) -> None:
         """Report the exception that ends the script, and wait until that is sent."""
@@ -171,15 +178,29 @@ class ProgressReporter:
     def _send(self) -> None:
         if self.silent:
             return
-        self._sent_s = time.monotonic()
         step, total = self.progress.step, self.progress.total_steps
         if step is not None and total is not None and step > total:
             self.update(total_steps=step)  # the total was that of a call that is over
-        if self._step_s is not None:
-            self.update(seconds_per_step=round(self._step_s, 6))
+        self._update_times()
         with self._lock:
             saves = None if self.saves is None else self.saves()
             self._sender.send(dataclasses.replace(self._report, saves=saves))
+
+    def _update_times(self) -> None:
+        clock = self.clock
+        if (step_s := clock.seconds_per_step) is None:
+            return
+        self.update(seconds_per_step=round(step_s, 6))
+        if self.level >= LEVEL_TIMES:
+            self.update(
+                evaluation_s=_rounded(clock.evaluation_s),
+                epoch_end_s=_rounded(clock.epoch_end_s),
+                apart_s_per_step=round(clock.apart_s_per_step, 6),
+            )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
 
 
 def _number(value: Any) -> float | None:

@@ -85,7 +85,7 @@ def start() -> Training:
     stop = Stop(told.keep_running)
     store = CheckpointStore(told)
     reporter = ProgressReporter(ReportSender(told.socket), told.generation, told.spawned_at_s)
-    reporter.silent = standby is not None
+    reporter.silent, reporter.level = standby is not None, told.report_level
     truth = told.device_truth if told.simulated else None
     pacer = device_truth.pacer_of(truth, told.job_type, told.name, len(told.devices), complain)
     shuffles = JobShuffles(store.shuffle_seed)

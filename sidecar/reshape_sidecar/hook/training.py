@@ -44,7 +44,7 @@ from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
-from reshape_sidecar.wire import LEVEL_EVALUATIONS, Trajectory
+from reshape_sidecar.wire import Trajectory
 
 
 class Training:
@@ -69,8 +69,7 @@ class Training:
         self._pacer = pacer
         self._shuffles = shuffles
         self.target = TargetJudge(settings.target, reporter.report_target)
-        knows = settings.report_level >= LEVEL_EVALUATIONS
-        self.evaluations = EvaluationLog(reporter.report_evaluations if knows else None)
+        self.evaluations = EvaluationLog(reporter.report_evaluations)
         self.fit: Fit | None = None
         self.models = models.Models()
         self.ended_callbacks = callback_state.EndedCallbacks()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -184,6 +185,7 @@ class Call:
 
     def epoch_begins(self, epoch: int) -> None:
         """Prepare for the steps of ``epoch``, from the first one or from where it was stopped."""
+        self._session.clock.epoch_over(time.monotonic())
         resumed, rank = self._resumed, self.trainer.args.process_index
         goes_on = resumed is not None and not self._begun
         self._begun = True
@@ -252,6 +254,7 @@ class Call:
         if state.global_step == self._counted:
             return
         self._counted = state.global_step
+        self._session.clock.rest(time.monotonic())
         if self._watch.has_seen_nothing:
             kind = type(self.trainer).__name__
             self._set_verdict(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -202,10 +203,19 @@ class Fits:
         """Look at the script's state, or restore it, before the callbacks of the epoch's begin."""
         fit = self.fit
         assert fit is not None
+        if self._session is not None:
+            self._session.clock.epoch_over(time.monotonic())
         if fit.script.begins():
             fit.script.restore()
         else:
             self._look(fit, new_epoch=True)
+
+    def evaluation_begins(self, trainer: Any) -> bool:
+        """Note that what follows is no part of a step; False if this fit does not evaluate now."""
+        if self.fit is None or self._session is None or trainer.sanity_checking:
+            return False
+        self._session.clock.rest(time.monotonic(), evaluates=True)
+        return True
 
     def _look(self, fit: Fit, *, deep: bool = False, new_epoch: bool = False) -> None:
         self._verdict = fit.script.look(self._verdict, deep=deep, new_epoch=new_epoch)

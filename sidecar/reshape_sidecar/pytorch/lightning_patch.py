@@ -233,10 +233,10 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
 
     def make_evaluation(original: Any) -> Any:
         def run(loop: Any) -> Any:
+            evaluates = trains(loop) and fits.evaluation_begins(loop.trainer)
             result = original(loop)
-            fit = fits.fit
-            if fit is not None and trains(loop) and not loop.trainer.sanity_checking:
-                fit.has_evaluated = True
+            if evaluates and fits.fit is not None:
+                fits.fit.has_evaluated = True
             return result
 
         return run

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -386,6 +387,7 @@ class Loop(EpochLoop):
 
     def _epoch_begins(self) -> None:
         """Look at the script's state, or restore it before the first batch of this process."""
+        self._session.clock.epoch_over(time.monotonic())
         if self._script.has_begun:
             self._look(new_epoch=True)
             return

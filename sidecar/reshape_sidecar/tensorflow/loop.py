@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,7 @@ class Loop(EpochLoop):
 
     def batches_left(self) -> Iterator[Any]:
         assert self._source is not None
+        self._session.clock.epoch_over(time.monotonic())
         if self._script.has_begun:
             self._look()
         else:

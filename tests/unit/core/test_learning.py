@@ -9,6 +9,7 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core import learning
 from reshape_controller.core.engine import Step
+from reshape_controller.core.knowledge import Measured, measure
 from reshape_controller.core.learning import SPEED_WEIGHT
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import JobId, Length, LengthUnit, Mechanism, Stage
@@ -319,3 +320,27 @@ def test_the_length_of_a_job_that_becomes_known_is_reason_to_plan_again() -> Non
     found.running("job", 2, 2, 4, length=None)
     (view,) = found.engine.snapshot().running
     assert view.growable
+
+
+def test_the_first_median_at_a_size_replaces_what_means_said_there_and_nowhere_else() -> None:
+    known = (Measured("V100", 1, 0.9, 7), Measured("V100", 2, 0.5, 9))
+    after = measure(known, "V100", 2, 0.05, prior_s=0.4, weight=0.5, is_median=True)
+    assert after == (known[0], Measured("V100", 2, 0.05, 1, is_median=True))
+    again = measure(after, "V100", 2, 0.07, prior_s=0.4, weight=0.5, is_median=True)
+    assert again[1].seconds_per_step == pytest.approx(0.06)
+    assert measure(again, "V100", 2, 9.0, prior_s=0.4, weight=0.5) == again
+
+
+def test_evaluations_and_ends_of_epochs_are_part_of_a_speed() -> None:
+    found = World().boot(4)
+    found.running("a", 2, 2)
+    c = found.container("a")
+    for step in (10, 20):
+        c.step = step
+        progress = replace(c.observed().progress, seconds_per_step=0.02, apart_s_per_step=0.03)
+        c.sequence += 1
+        report = replace(c.observed(), sequence=c.sequence, progress=progress)
+        found.event(ev.SideCarReported(report))
+    (speed,) = found.job("a").measured
+    assert speed.is_median
+    assert speed.seconds_per_step == pytest.approx(0.05)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from reshape_sidecar.hook.evaluations import METRICS_MAX, REPORTED_MAX, EvaluationLog
-from reshape_sidecar.wire import Evaluation
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.report import ReportSender
+from reshape_sidecar.wire import LEVEL_EVALUATIONS, Evaluation
 
 
 def log() -> tuple[EvaluationLog, list[tuple[Evaluation, ...]]]:
@@ -52,4 +54,8 @@ def test_figures_and_names_that_no_report_can_hold_are_left_out() -> None:
 
 
 def test_an_agent_that_does_not_know_evaluations_gets_none() -> None:
-    EvaluationLog(None).add("loss", 1.0, step=1)
+    for level, known in ((LEVEL_EVALUATIONS - 1, 0), (LEVEL_EVALUATIONS, 1)):
+        reporter = ProgressReporter(ReportSender(None), 1, None)
+        reporter.level = level
+        EvaluationLog(reporter.report_evaluations).add("loss", 1.0, step=1)
+        assert len(reporter.progress.evaluations) == known

@@ -72,7 +72,11 @@ LEVEL_4: dict[str, Any] = LEVEL_3 | {
     "progress": LEVEL_2["progress"]
     | {"evaluations": [{"type": "Evaluation", "metric": "val_loss", "step": 7, "value": 0.5}]},
 }
-LEVEL_6: dict[str, Any] = LEVEL_4 | {"silent_s": 20.0}
+LEVEL_6: dict[str, Any] = LEVEL_4 | {
+    "progress": LEVEL_4["progress"]
+    | {"evaluation_s": 1.5, "epoch_end_s": 2.0, "apart_s_per_step": 0.02},
+    "silent_s": 20.0,
+}
 BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4, 5: LEVEL_4, 6: LEVEL_6}
 FULL = Observed(
     "j",
@@ -85,6 +89,9 @@ FULL = Observed(
         7,
         target=TargetProgress("val_accuracy"),
         evaluations=(Evaluation("val_loss", 7, 0.5),),
+        evaluation_s=1.5,
+        epoch_end_s=2.0,
+        apart_s_per_step=0.02,
     ),
     times=PhaseTimes(
         0.5,

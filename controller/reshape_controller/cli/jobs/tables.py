@@ -364,6 +364,10 @@ def _progress(job: JobView) -> str:
         parts.append(f"{bar(job.progress_ratio, 20)} {job.progress_ratio:.0%}")
     if job.seconds_per_step is not None:
         parts.append(f"{figure(job.seconds_per_step, unit=' s')} per step")
+    if job.epoch_end_s is not None:
+        parts.append(f"{figure(job.epoch_end_s, unit=' s')} at the end of an epoch")
+    if job.evaluation_s is not None:
+        parts.append(f"{figure(job.evaluation_s, unit=' s')} per evaluation")
     return ", ".join(parts)
 
 

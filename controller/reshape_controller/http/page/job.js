@@ -97,6 +97,8 @@ function Training({ job, points }) {
   const steps = [
     job.total_steps ? `step ${whole(job.step)} of ${whole(job.total_steps)}` : `step ${whole(job.step)}`,
     job.seconds_per_step && `${short(job.seconds_per_step)} s a step`,
+    job.epoch_end_s && `${short(job.epoch_end_s)} s at the end of an epoch`,
+    job.evaluation_s && `${short(job.evaluation_s)} s an evaluation`,
     job.loss !== null && `loss ${short(job.loss)}`,
     job.accuracy !== null && `accuracy ${short(job.accuracy)}`,
   ].filter(Boolean).join(", ");
