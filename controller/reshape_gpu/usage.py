@@ -34,6 +34,8 @@ class UsageRow:
     free_gpu_s: float = 0.0
     quarantined_gpu_s: float = 0.0
     silent_gpu_s: float = 0.0
+    repeated_gpu_s: float = 0.0
+    """The part of ``trained_gpu_s`` that was lost and trained again, as far as it can be known."""
 
 
 @dataclass(frozen=True, slots=True)

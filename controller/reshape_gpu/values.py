@@ -113,7 +113,7 @@ class JobView:
     served: tuple[ServiceView, ...] = ()
     """GPU-seconds that it has had up to ``served_until_s``."""
     served_until_s: float | None = None
-    """Time of the newest change of its GPUs or stage; null: it has no GPU now."""
+    """Time of the answer; null: it has no GPU now."""
     preempted_by: str | None = None
     """The job that preempted it last; null if none did."""
     preempted_at_s: float | None = None

@@ -297,7 +297,7 @@ def count_lost_work(tx: Transaction, job_id: JobId, word: LastWord) -> Job:
     if job.stage not in (Stage.TRAINING, Stage.SAVING):
         return job
     step, saved = job.progress.step, job.progress.checkpoint_step or 0
-    job = tx.update(job_id, steps_lost=job.steps_lost + max(0, step - saved))
+    job = lose_steps(tx, job_id, max(0, step - saved))
     if not tx.limits.loss_rules:
         return job
     if not job.reports_steps or word is LastWord.WITH_HOST:
@@ -307,6 +307,23 @@ def count_lost_work(tx: Transaction, job_id: JobId, word: LastWord) -> Job:
     return job
 
 
+def lose_steps(tx: Transaction, job_id: JobId, steps: int) -> Job:
+    """Count lost steps, and the time in which they were trained, and return the job.
+
+    A program that reports no steps and cannot save has lost all since its process began to train.
+    """
+    job = tx.state.jobs[job_id]
+    if not tx.limits.bounds_runs:
+        return tx.update(job_id, steps_lost=job.steps_lost + steps)
+    step_s = job.progress.seconds_per_step or 0.0
+    seconds = steps * (step_s + (job.progress.apart_s_per_step or 0.0))
+    since_s = job.trial.since_s
+    if not job.reports_steps and job.program.loses and since_s is not None:
+        seconds = tx.now_s - since_s
+    repeated_gpu_s = job.repeated_gpu_s + seconds * job.trained_on
+    return tx.update(job_id, steps_lost=job.steps_lost + steps, repeated_gpu_s=repeated_gpu_s)
+
+
 def count_late_loss(tx: Transaction, job_id: JobId, reached: Reached | None) -> None:
     """Count what ``reached`` tells beyond the last report of an attempt that ended without one; if
     it tells nothing of that attempt, more steps may be lost than are counted."""
@@ -314,8 +331,8 @@ def count_late_loss(tx: Transaction, job_id: JobId, reached: Reached | None) -> 
     if job.lost_to is None:
         return
     if reached is not None and reached.attempt == job.lost_to.attempt:
-        steps_lost = job.steps_lost + max(0, reached.step - job.lost_to.step)
-        tx.update(job_id, steps_lost=steps_lost, lost_to=None)
+        lose_steps(tx, job_id, max(0, reached.step - job.lost_to.step))
+        tx.update(job_id, lost_to=None)
     else:
         tx.update(job_id, steps_lost_known=False, lost_to=None)
 

@@ -323,6 +323,8 @@ class Job:
     reshape_ups: int = 0
     reshape_downs: int = 0
     steps_lost: int = 0
+    repeated_gpu_s: float = 0.0
+    """GPU-seconds of training that it lost, and trains again, as far as they can be known."""
     steps_lost_known: bool = True
     """False once it lost steps that nobody counted: ``steps_lost`` is then the known part."""
     lost_to: Reached | None = None

@@ -80,6 +80,7 @@ class JobChanges(TypedDict, total=False):
     reshape_downs: int
     steps_lost: int
     steps_lost_known: bool
+    repeated_gpu_s: float
     lost_to: Reached | None
     process_restarts: int
     container_restarts: int

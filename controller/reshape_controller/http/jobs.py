@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from reshape_controller.access.identity import Role
 from reshape_controller.access.rights import lists_all
@@ -18,7 +19,14 @@ from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_tex
 from reshape_controller.http.errors import bad_request
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.overtaking import goes_ahead, newest_ahead
-from reshape_controller.http.render import decision_view, event_view, job_view, jobs_in, public_view
+from reshape_controller.http.render import (
+    decision_view,
+    event_view,
+    job_view,
+    jobs_in,
+    public_view,
+    service_view,
+)
 from reshape_controller.records import from_json, from_yaml, load_json, parse_record
 from reshape_controller.records.array import members
 from reshape_controller.store.protocol import JobRow
@@ -44,7 +52,7 @@ class JobHandler(Handler):
         """The view of a row, with its SideCar's newest report and its container's problem; only
         the public part of it if the job belongs to another user."""
         control = self.context.control
-        view = replace(job_view(row), **vars(control.expectation(row.id)))
+        view = replace(job_view(row), **self._of_now(row))
         if not self.owns(row):
             return public_view(view)
         problem = control.policy_problem_of(row.job) if row.job is not None else ""
@@ -57,7 +65,16 @@ class JobHandler(Handler):
         observed, at_s = control.observed(row.id), self.context.hub.progress_at_s(row.id)
         view = job_view(row, observed, where, control.trouble(row.job), at_s)
         not_larger = control.why_not_larger(row.id) or None
-        return replace(view, not_larger=not_larger, **vars(control.expectation(row.id)))
+        return replace(view, not_larger=not_larger, **self._of_now(row))
+
+    def _of_now(self, row: JobRow) -> dict[str, Any]:
+        """Fields of a view that change although nothing happens to the job."""
+        fields = dict(vars(self.context.control.expectation(row.id)))
+        now_s = self.context.clock.now_s()
+        if (account := self.context.control.served(row.id, now_s)) is not None:
+            fields["served"] = tuple(service_view(each) for each in account)
+            fields["served_until_s"] = now_s
+        return fields
 
     async def overtaking(self, job: Job, ahead: Iterable[tuple[float, Job]]) -> Overtaking | None:
         """The newest start of a later job while this one of the author waits, as the author may

@@ -24,6 +24,7 @@ from reshape_controller.core.model import (
     JobId,
     Length,
     LengthUnit,
+    Service,
     Stage,
 )
 from reshape_controller.core.record import HistoryEntry
@@ -88,6 +89,11 @@ PUBLIC_FIELDS = (
 def public_view(view: JobView) -> JobView:
     """The part of a view for other users; its other fields are as if nothing were known."""
     return JobView(**{name: getattr(view, name) for name in PUBLIC_FIELDS}, reason="")
+
+
+def service_view(service: Service) -> ServiceView:
+    """The view of a part of a job's attained service."""
+    return ServiceView(service.gpu_type, service.phase, service.gpu_s)
 
 
 def event_view(entry: HistoryEntry) -> EventView:
@@ -181,7 +187,7 @@ def _with_job(base: JobView, job: Job) -> JobView:
         attempt=job.attempt,
         generation=job.generation,
         reachable=job.reachable,
-        served=tuple(ServiceView(each.gpu_type, each.phase, each.gpu_s) for each in job.served),
+        served=tuple(service_view(each) for each in job.served),
         served_until_s=job.serves_since_s,
         preempted_by=job.preempted_by,
         preempted_at_s=job.preempted_at_s,

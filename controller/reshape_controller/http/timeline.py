@@ -147,7 +147,7 @@ class Recorder:
             if job is not None:
                 jobs.append(job)
                 gpus.update(dict.fromkeys(job.gpus))
-                self.usage.know(job)
+                self.usage.know(job, at_s)
                 lane = self._jobs[job_id][1] if job_id in self._jobs else _Lane()
                 self._jobs[job_id] = (job, lane)
                 self._count += lane.continue_as(_job_span(job, at_s, job_id in state.jobs), at_s)

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -77,6 +78,11 @@ class UsageBook:
         """User and job type of each job that held a GPU."""
         self._lost: dict[JobId, tuple[int, bool]] = {}
         """Steps that each of these jobs has lost, and whether that is known to be all."""
+        self._repeated: dict[JobId, float] = {}
+        self._held: dict[JobId, Holder] = {}
+        """Newest holder of each job's GPUs."""
+        self._repeats: list[tuple[float, Holder, float]] = []
+        """Time, holder and GPU-seconds of each loss."""
         self._last: dict[Open, int] = {}
         """Segments that end at the newest time, by what was open."""
         self._by_host: dict[tuple[HostId, Use], float] = defaultdict(float)
@@ -92,6 +98,8 @@ class UsageBook:
         else:
             self._close(before, at_s)
         self._open[gpu] = (holder, use, at_s)
+        if holder.job is not None:
+            self._held[holder.job] = holder
 
     def pass_gap(self, from_s: float, to_s: float) -> None:
         """Charge nobody for a time in which no controller ran; then all goes on as before."""
@@ -101,8 +109,12 @@ class UsageBook:
         for gpu, (holder, use, _) in before.items():
             self.book(gpu, holder, use, to_s)
 
-    def know(self, job: Job) -> None:
-        """Take in whose job it is, of which type, and what it has lost."""
+    def know(self, job: Job, at_s: float) -> None:
+        """Take in whose job it is, of which type, and what it has lost until now."""
+        more_gpu_s = job.repeated_gpu_s - self._repeated.get(job.id, 0.0)
+        if more_gpu_s > 0 and job.id in self._held:
+            self._repeats.append((at_s, self._held[job.id], more_gpu_s))
+            self._repeated[job.id] = job.repeated_gpu_s
         self._lost[job.id] = (job.steps_lost, job.all_loss_known)
         self._jobs[job.id] = (job.spec.user, job.spec.job_type or "")
 
@@ -144,13 +156,20 @@ class UsageBook:
         sums: dict[tuple[str, str], list[float]] = {}
         jobs: set[JobId] = set()
         for (holder, use), gpu_s in self._totals(from_s, to_s).items():
-            if user is not None and (holder.job is None or self._jobs[holder.job][0] != user):
+            if user is not None and self._user(holder) != user:
                 continue
             name = self._name(by)(holder)
             row = sums.setdefault((name, holder.gpu_type), [0.0] * len(Use))
             row[_NUMBERS[use]] += gpu_s
             jobs |= {holder.job} if holder.job is not None else set()
-        rows = tuple(_row(*key, gpu_s) for key, gpu_s in sorted(sums.items()))
+        repeated: dict[tuple[str, str], float] = defaultdict(float)
+        for at_s, holder, gpu_s in self._repeats:
+            of_user = user is None or self._user(holder) == user
+            if from_s < at_s <= to_s and of_user:
+                repeated[self._name(by)(holder), holder.gpu_type] += gpu_s
+        rows = tuple(
+            _row(*key, gpu_s, repeated.get(key, 0.0)) for key, gpu_s in sorted(sums.items())
+        )
         begins = self._begin_s.values()
         all_gpu_s = sum(max(0.0, to_s - max(from_s, begin_s)) for begin_s in begins)
         begin_s = max(from_s, min(begins, default=from_s))
@@ -164,6 +183,9 @@ class UsageBook:
             sum(steps for steps, _ in lost),
             all(known for _, known in lost),
         )
+
+    def _user(self, holder: Holder) -> str | None:
+        return self._jobs[holder.job][0] if holder.job is not None else None
 
     def _name(self, by: By) -> Callable[[Holder], str]:
         match by:
@@ -197,7 +219,8 @@ class UsageBook:
                 yield what, self._count[number] * seconds
 
 
-def _row(name: str, gpu_type: str, gpu_s: list[float]) -> UsageRow:
+def _row(name: str, gpu_type: str, gpu_s: list[float], repeated_gpu_s: float) -> UsageRow:
     trained, starting, saving, waiting, *others = gpu_s
     held = trained + starting + saving + waiting
-    return UsageRow(name, gpu_type, trained, starting, saving, waiting, held, *others)
+    row = UsageRow(name, gpu_type, trained, starting, saving, waiting, held, *others)
+    return replace(row, repeated_gpu_s=min(repeated_gpu_s, trained))

@@ -32,7 +32,9 @@ from reshape_controller.core.model import (
     JobId,
     JobSpec,
     JobState,
+    Service,
 )
+from reshape_controller.core.service import served_until
 from reshape_controller.core.snapshot_builder import is_queued
 from reshape_controller.live import user_bounds
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
@@ -272,6 +274,14 @@ class Control:
     def unreachable(self) -> int:
         """Number of jobs whose SideCar is silent."""
         return sum(not job.reachable for job in self._loop.engine.state.jobs.values())
+
+    def served(self, job: JobId, now_s: float) -> tuple[Service, ...] | None:
+        """The attained service of a job up to now; None if it has no GPUs."""
+        state = self._loop.engine.state
+        known = state.jobs.get(job)
+        if known is None or not known.gpus or known.serves_since_s is None:
+            return None
+        return served_until(known, now_s, state.gpus, state.hosts)
 
     def late(self) -> int:
         """Number of jobs that do something for too long."""

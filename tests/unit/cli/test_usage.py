@@ -45,6 +45,13 @@ def test_the_table_has_a_row_for_each_user_and_the_rest_below_it() -> None:
     assert "free 100.0, quarantined 3.000, host silent 1.000" in text
 
 
+def test_time_that_was_repeated_is_said_below_the_table() -> None:
+    lost = UsageRow("ada", "H100", 9 * HOUR, held_gpu_s=9 * HOUR, repeated_gpu_s=HOUR)
+    text = " ".join(drawn(Usage(0.0, 1.0, "user", (lost,), 9 * HOUR, 40), {}).split())
+    assert "lost 40 steps, and 1.000 of the GPU-hours trained were repeated." in text
+    assert "repeated" not in drawn(FOUND, {})
+
+
 def test_without_prices_there_is_no_cost() -> None:
     assert "COST" not in drawn(FOUND, {})
 

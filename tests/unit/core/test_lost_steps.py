@@ -126,3 +126,26 @@ def test_what_was_said_of_a_stop_names_a_step_that_the_program_saved_by_itself()
     found.wait(120.0)
     assert lost(found) == (0, False)
     assert "step 20 saved; the script reported no step, so the lost work is unknown" in found.texts
+
+
+def test_the_time_of_lost_steps_is_repeated() -> None:
+    found = training(0)
+    found.container("a").seconds_per_step = 0.5
+    found.train("a", 484)
+    found.crash("a")
+    assert found.job("a").repeated_gpu_s == 484 * 0.5 * 4
+
+
+def test_a_program_that_cannot_save_and_reports_no_steps_repeats_all_since_its_start() -> None:
+    found = training(0, program=Saves.NEVER)
+    found.wait(343.0)
+    found.event(ev.HostFellSilent(HOST, "it is dead"))
+    assert found.job("a").repeated_gpu_s == 343.0 * 4
+    assert lost(found) == (0, False)
+
+
+def test_what_is_saved_is_not_repeated() -> None:
+    found = training(484)
+    found.submit("b", 2)
+    found.plan(("b", 2), ("a", 2))
+    assert found.job("a").repeated_gpu_s == 0.0

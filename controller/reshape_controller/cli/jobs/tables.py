@@ -430,7 +430,7 @@ def _program(job: JobView) -> str:
 
 
 def _served(job: JobView) -> str:
-    """GPU time by type, and how much of it was training, up to the newest change of its GPUs."""
+    """GPU time by type, and how much of it was training."""
     by_type: dict[str, tuple[float, float]] = {}
     for each in job.served:
         whole_s, train_s = by_type.get(each.gpu_type, (0.0, 0.0))

@@ -123,11 +123,13 @@ def _rest(found: Usage) -> str:
     quarantined = sum(row.quarantined_gpu_s for row in found.rows)
     silent = sum(row.silent_gpu_s for row in found.rows)
     held = sum(row.held_gpu_s for row in found.rows)
+    repeated = sum(row.repeated_gpu_s for row in found.rows)
+    again = f", and {hours(repeated)} of the GPU-hours trained were repeated" if repeated else ""
     return (
         f"GPU-hours from {moment(found.from_s)} to {moment(found.to_s)} UTC: "
         f"{hours(found.all_gpu_s)} in all, of which jobs held {hours(held)}; "
         f"free {hours(free)}, quarantined {hours(quarantined)}, host silent {hours(silent)}. "
-        f"These jobs have lost {lost_text(found.steps_lost, known=found.steps_lost_known)}."
+        f"These jobs have lost {lost_text(found.steps_lost, known=found.steps_lost_known)}{again}."
     )
 
 

@@ -246,10 +246,10 @@ def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[s
     if job.trains_since_s is not None and tx.now_s - job.trains_since_s >= RESUME_SEEN_S:
         tx.update(job_id, left_at_step=job.progress.step)
     preemption.count(tx, job_id)
+    attempts.lose_steps(tx, job_id, outcome.lost_steps)
     job = tx.move(
         job_id,
         Stage.STOPPING,
-        steps_lost=job.steps_lost + outcome.lost_steps,
         steps_lost_known=job.steps_lost_known and _counts_loss(tx, job, outcome),
         deadline=attempts.until(tx, DeadlineKind.STOP, tx.limits.kill_after_s + tx.limits.stop_s),
     )

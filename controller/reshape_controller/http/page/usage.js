@@ -29,13 +29,14 @@ function Report({ usage }) {
   const rows = [...usage.rows].sort((a, b) => b.held_gpu_s - a.held_gpu_s || (a.name < b.name ? -1 : 1));
   const all = usage.all_gpu_s || 1e-9;
   const sums = USES.map(([use, text]) => ({ use, text, sum: rows.reduce((total, row) => total + value(row, use), 0) }));
+  const repeated = rows.reduce((total, row) => total + row.repeated_gpu_s, 0);
   const columns = [
     { head: usage.by, cell: (row) => (row.name ? html`<bdi>${row.name}</bdi>` : "(no job)") },
     { head: "GPU type", cell: (row) => row.gpu_type, narrow: false },
     { head: "held", cell: (row) => hours(row.held_gpu_s), number: true },
     ...USES.map(([use, text]) => ({ head: text, cell: (row) => hours(value(row, use)), number: true, narrow: use === "trained" || use === "free" ? undefined : false })),
   ];
-  return html`<p>${`${hours(usage.all_gpu_s)} GPU-hours since ${clock(usage.from_s)}. These jobs have lost ${lostSteps(usage)}.`}</p>
+  return html`<p>${`${hours(usage.all_gpu_s)} GPU-hours since ${clock(usage.from_s)}. These jobs have lost ${lostSteps(usage)}${repeated ? `, and ${hours(repeated)} of the GPU-hours trained were repeated` : ""}.`}</p>
     <ul class="legend">${sums.filter((it) => it.sum > 0).map((it) => html`<li><svg class="mark" viewBox="0 0 24 16" aria-hidden="true"><rect class=${`use-${it.use}`} width="24" height="16" rx="3" /></svg>
       ${it.text} ${((100 * it.sum) / all).toFixed(1)} %</li>`)}</ul>
     <svg class="stack" viewBox="0 0 100 4" preserveAspectRatio="none" role="img" aria-label="Shares of the uses">${bars(sums, all)}</svg>
