@@ -6,11 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
+from reshape_sidecar.contract import ENV_REPORT_LEVEL, ENV_SOCKET
+from reshape_sidecar.wire import WIRE_LEVEL
 from tests.support.daemon_bed import Bed, eventually
+from tests.support.hook_bed import listening
 from tests.support.pytorch_bed import PYTHON
 from tests.support.rank_stops import Moment
 from tests.support.ranks_bed import SCRIPTS, START_S, Forks, ScriptBed
@@ -252,3 +256,26 @@ def test_a_daemon_reshapes_it_4_2_4_with_nothing_but_a_record(bed: Bed) -> None:
     assert (done["steps_lost"], done["failures"], done["container_restarts"]) == (0, 0, 0)
     assert done["trajectory"] == "exact", done
     assert [int(step) for step, *_ in LOSS.findall(printed)] == [*range(1, STEPS + 1)]
+
+
+def test_a_step_takes_as_long_as_trainer_prints_and_evaluations_are_apart(
+    forks: Forks, tmp_path: Path
+) -> None:
+    words = (*COMMON, "--num_train_epochs", "4", "--per_device_train_batch_size", "2")
+    words = (*words, "--eval_strategy", "epoch", "--samples", "96")
+    bed = ScriptBed(forks, tmp_path / "bed", "hf_train.py", *words, step_s=0.03)
+    socket = tmp_path / "agent.sock"
+    bed.variables = {ENV_SOCKET: str(socket), ENV_REPORT_LEVEL: str(WIRE_LEVEL)}
+    with listening(socket) as reports:
+        bed.runs(1)
+    (per_s,) = re.findall(r"'train_steps_per_second': '?([\d.]+)", bed.printed)
+    evaluation_s = [float(s) for s in re.findall(r"'eval_runtime': '?([\d.]+)", bed.printed)]
+    progress = reports[-1].progress
+    assert (progress.step, progress.total_steps) == (192, 192)
+    assert progress.seconds_per_step is not None
+    assert progress.apart_s_per_step is not None
+    whole_s = 1.0 / float(per_s)
+    assert progress.seconds_per_step + progress.apart_s_per_step == pytest.approx(whole_s, rel=0.2)
+    apart_s = sum(evaluation_s) / 192
+    assert progress.seconds_per_step == pytest.approx(whole_s - apart_s, rel=0.2)
+    assert progress.evaluation_s == pytest.approx(fmean(evaluation_s), rel=0.5, abs=0.1)
