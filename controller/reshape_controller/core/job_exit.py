@@ -8,7 +8,7 @@ Never: frees a GPU with a process that may still run: it is released, and the re
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, failures, preemption
+from reshape_controller.core import attempts, failures, learning, preemption
 from reshape_controller.core import events as ev
 from reshape_controller.core.attempts import LastWord
 from reshape_controller.core.coordinator import gpu_ledger, handover, handover_abort
@@ -52,6 +52,7 @@ def complete(tx: Transaction, job_id: JobId, reason: str) -> None:
     """Complete a job at the end of its training; pending requests to it become void (R7)."""
     handover_abort.stop_receiving(tx, job_id, reason)
     job = handover_abort.leave(tx, job_id)
+    learning.learn_run(tx, job)
     gpu_ledger.release(tx, job_id, job.gpus, job.generation)
     tx.update(job_id, gpus=())
     attempts.finish(tx, job_id, JobState.COMPLETED, reason)

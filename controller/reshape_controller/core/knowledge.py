@@ -14,6 +14,8 @@ from reshape_sidecar.wire import Progress, StartKind
 
 STEP_MAX = 1e12
 """Most steps of a job. Job records have the same bound."""
+ARRAY_TYPE = "array-"
+"""Begins the job type of the members of an array whose record names none."""
 NEWS = 0.01
 """A report has news if its speed, or its steps since the trend, differ from the expected ones by
 more than this part."""
@@ -92,6 +94,9 @@ class Learned:
     """Seconds from the end of a process to the end of its successor's first step."""
     prepare_s: float | None = None
     """Seconds in which a successor is prepared."""
+    total_steps: float | None = None
+    """Steps of a job of an array, as those that have completed made them; a program that reports no
+    steps counts as one of a single step. Only of ``ARRAY_TYPE``s, whose jobs are alike."""
     start_phases: tuple[StartPhase, ...] = ()
     """What the starts of processes consist of, for people alone: no decision depends on it."""
 

@@ -13,6 +13,7 @@ from reshape_controller.core import starts, target
 from reshape_controller.core.explanation import START_PHASES
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import (
+    ARRAY_TYPE,
     INIT_FIELDS,
     Curve,
     Measured,
@@ -163,6 +164,38 @@ def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
         known = tx.state.profiles.learned_of(job.spec.job_type)
         moved = with_start_phases(known, times.how, phases, COST_WEIGHT)
         tx.state.profiles = tx.state.profiles.with_learned(moved)
+
+
+def learn_run(tx: Transaction, job: Job) -> None:
+    """Learn from a member of an array that completes how long its siblings are, and how fast: they
+    may be too short to teach their speed while they train."""
+    kind = job.spec.job_type
+    if kind is None or not kind.startswith(ARRAY_TYPE) or job.host is None or not job.gpus:
+        return
+    size, hosts = len(job.gpus), len(job.all_hosts)
+    gpu_type = tx.state.hosts[job.host].gpu_type
+    own = at_size(job.measured, gpu_type, size, hosts)
+    steps, seconds = float(job.progress.step), own.seconds_per_step if own is not None else None
+    if not job.reports_steps:
+        is_whole = not (job.process_restarts or job.container_restarts)
+        since_s = job.trial.since_s
+        steps = 1.0
+        seconds = tx.now_s - since_s if is_whole and since_s is not None else None
+    if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
+        return
+    known = tx.state.profiles.learned_of(kind)
+    heard = measure(
+        *(known.heard or known.speed, gpu_type, size, seconds),
+        prior_s=None,
+        weight=TYPE_WEIGHT,
+        hosts=hosts,
+        is_median=True,
+    )
+    speed = known.speed if as_before(known.speed, heard) else heard
+    total = blend(known.total_steps, steps, COST_WEIGHT)
+    learned = replace(known, speed=speed, heard=heard, total_steps=total)
+    tx.state.profiles = tx.state.profiles.with_learned(learned)
+    tx.state.plan_wanted = tx.state.plan_wanted or known.total_steps is None
 
 
 def learn_prepare(tx: Transaction, job: Job, seconds: float) -> None:

@@ -404,14 +404,16 @@ def total_steps(
     if progress.total_steps is not None:
         return float(progress.total_steps)
     if length is None:
-        return None
+        return book.learned_of(spec.job_type).total_steps
     if length.unit is LengthUnit.STEPS:
         return length.value
     profile = book.of(spec.job_type)
     recorded = profile.steps_per_epoch if profile is not None else None
     batches = book.batches(spec.job_type, spec.global_batch)
     per_epoch = progress.steps_per_epoch or (recorded and recorded / batches)
-    return length.value * per_epoch if per_epoch else None
+    if per_epoch:
+        return length.value * per_epoch
+    return book.learned_of(spec.job_type).total_steps
 
 
 def _steps_to_target(

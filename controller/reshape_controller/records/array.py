@@ -6,18 +6,23 @@ values in its environment, and in place of ``{lr}`` and ``{layers}`` in command 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Mapping
 
+from reshape_controller.core.knowledge import ARRAY_TYPE
 from reshape_controller.core.limits import BATCH_EVENTS_MAX
 from reshape_controller.core.model import FieldError
+from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, shown
 
 ARRAY = "array"
 MEMBERS_MAX = BATCH_EVENTS_MAX
 """Largest number of members: all are in one append, or none is."""
 EXAMPLE = "for example array: {lr: [0.1, 0.01]}"
+ALIKE = ("code", "command", "optional_gpus", "framework", "global_batch", "workers", "user")
+"""Fields that the members of an array share that learn from each other."""
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -26,10 +31,11 @@ def members(record: Mapping[str, object]) -> list[dict[str, object]]:
     axes = _axes(record.get(ARRAY))
     template = {key: value for key, value in record.items() if key != ARRAY}
     combinations = itertools.product(*axes.values())
-    return [
+    found = [
         _member(template, number, dict(zip(axes, values, strict=True)))
         for number, values in enumerate(combinations)
     ]
+    return [_typed(member) for member in found]
 
 
 def _axes(value: object) -> dict[str, list[str]]:
@@ -66,6 +72,17 @@ def _member(
         if field in member:
             member[field] = _filled(member[field], values)
     return member
+
+
+def _typed(member: dict[str, object]) -> dict[str, object]:
+    """Return a member with a job type if its record names none, so that it learns from the members
+    that run the same command of the same code on the same numbers of GPUs."""
+    record: dict[object, object] = dict(member.items())
+    fields, problems = canonical(record)
+    if problems or fields.get("job_type") is not None:
+        return member
+    alike = repr([fields.get(name) for name in ALIKE])
+    return {**member, "job_type": f"{ARRAY_TYPE}{hashlib.sha256(alike.encode()).hexdigest()[:12]}"}
 
 
 def _filled(value: object, values: Mapping[str, str]) -> object:

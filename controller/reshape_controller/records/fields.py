@@ -164,7 +164,8 @@ class RecordFields(BaseModel):
         None,
         description=(
             "job type whose profile predicts the speed, shared by jobs of this type; default: "
-            "predictions use only this job's measured steps"
+            "predictions use only this job's measured steps, and in an array those of the members "
+            "with the same code, command and GPU counts"
         ),
         examples=["resnet50-cifar10-b128"],
     )

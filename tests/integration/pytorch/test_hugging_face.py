@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from reshape_profiles.hook_reports import listening
 from reshape_sidecar.contract import ENV_REPORT_LEVEL, ENV_SOCKET
 from reshape_sidecar.wire import WIRE_LEVEL
 from tests.support.daemon_bed import Bed, eventually
-from tests.support.hook_bed import listening
 from tests.support.pytorch_bed import PYTHON
 from tests.support.rank_stops import Moment
 from tests.support.ranks_bed import SCRIPTS, START_S, Forks, ScriptBed
@@ -261,8 +261,8 @@ def test_a_daemon_reshapes_it_4_2_4_with_nothing_but_a_record(bed: Bed) -> None:
 def test_a_step_takes_as_long_as_trainer_prints_and_evaluations_are_apart(
     forks: Forks, tmp_path: Path
 ) -> None:
-    words = (*COMMON, "--num_train_epochs", "4", "--per_device_train_batch_size", "2")
-    words = (*words, "--eval_strategy", "epoch", "--samples", "96")
+    words = [*COMMON, "--num_train_epochs", "4", "--per_device_train_batch_size", "2"]
+    words += ["--eval_strategy", "epoch", "--samples", "96"]
     bed = ScriptBed(forks, tmp_path / "bed", "hf_train.py", *words, step_s=0.03)
     socket = tmp_path / "agent.sock"
     bed.variables = {ENV_SOCKET: str(socket), ENV_REPORT_LEVEL: str(WIRE_LEVEL)}

@@ -12,9 +12,9 @@ from reshape_controller.core.engine import Step
 from reshape_controller.core.knowledge import Measured, measure
 from reshape_controller.core.learning import SPEED_WEIGHT
 from reshape_controller.core.limits import Limits
-from reshape_controller.core.model import JobId, Length, LengthUnit, Mechanism, Stage
+from reshape_controller.core.model import JobId, JobSpec, Length, LengthUnit, Mechanism, Stage
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, default_curve
+from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, default_curve, total_steps
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
@@ -344,3 +344,25 @@ def test_evaluations_and_ends_of_epochs_are_part_of_a_speed() -> None:
     (speed,) = found.job("a").measured
     assert speed.is_median
     assert speed.seconds_per_step == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_member_of_an_array_that_completes_teaches_its_siblings_length_and_speed(
+    reports: bool,
+) -> None:
+    kind = "array-0123"
+    found = World().boot(4)
+    found.running("a", 2, 2, job_type=kind, length=None)
+    sibling = JobSpec("b", ("t",), (2,), job_type=kind)
+    assert total_steps(found.engine.state.profiles, sibling, Progress(), None) is None
+    found.wait(25.0)
+    if reports:
+        found.container("a").seconds_per_step = 0.25
+        found.train("a", 100)
+    found.finish("a")
+    book = found.engine.state.profiles
+    total = total_steps(book, sibling, Progress(), None)
+    assert total == (100.0 if reports else 1.0)
+    assert total * book.seconds_per_step(kind, "V100", 2, 1) == pytest.approx(25.0)
+    other = replace(sibling, job_type="resnet")
+    assert total_steps(book, other, Progress(), None) is None

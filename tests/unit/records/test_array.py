@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reshape_controller.core.knowledge import ARRAY_TYPE
 from reshape_controller.records import RecordInvalid, parse_record
 from reshape_controller.records.array import MEMBERS_MAX, members
 
@@ -56,3 +57,17 @@ def test_an_array_that_is_none_is_refused_with_its_place(array: Any, path: str) 
     (error,) = refused.value.errors
     assert error.path == path
     assert error.hint
+
+
+def test_members_that_are_alike_share_a_job_type_unless_the_record_names_one() -> None:
+    seeds = members({**RECORD, "command": "python train.py", "array": {"seed": [1, 2, 3]}})
+    (kind,) = {each["job_type"] for each in seeds}
+    assert str(kind).startswith(ARRAY_TYPE)
+    again = members({**RECORD, "command": "python train.py", "array": {"other": [7]}})
+    assert again[0]["job_type"] == kind
+    rates = members({**RECORD, "array": {"lr": [0.1, 0.2]}})
+    assert len({each["job_type"] for each in rates} | {kind}) == 3
+    other = {**RECORD, "command": "python train.py", "optional_gpus": [2], "array": {"seed": [1]}}
+    assert members(other)[0]["job_type"] != kind
+    named = members({**RECORD, "Job type": "resnet", "array": {"lr": [1]}})
+    assert parse_record({**named[0], "command": "true"}).job_type == "resnet"
