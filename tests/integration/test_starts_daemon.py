@@ -179,6 +179,12 @@ def test_a_job_is_saved_and_paused_once_its_longest_run_is_over(bed: Bed) -> Non
     bed.up()
     loop = SAVING_LOOP.format(flags=str(bed.folder))
     job = bed.submit("runs", loop, steps=100_000, max_run_s=5)
+    eventually(
+        lambda: any(
+            each["phase"] == "training" and each["gpu_s"] > 1.0 for each in bed.job(job)["served"]
+        ),
+        text="its GPU time in training, while nothing but training happens",
+    )
     paused = bed.reaches(job, "halted")
     assert paused["reason"] == "paused: it has had GPUs for its max_run_s of 5 s"
     assert paused["steps_lost"] == 0

@@ -299,7 +299,8 @@ def _learn_speed(
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return job.measured
     is_median = apart_s is not None and 0.0 <= apart_s <= SECONDS_MAX
-    seconds += apart_s if apart_s is not None and is_median else 0.0
+    apart_s = apart_s if apart_s is not None and is_median else 0.0
+    seconds += apart_s
     state, size, job_type = tx.state, len(job.gpus), job.spec.job_type
     hosts = len(job.all_hosts)
     assert job.host is not None
@@ -320,7 +321,7 @@ def _learn_speed(
     assert here is not None
     straggling = job.straggling
     if known:
-        straggling = _straggles(tx, job, here, believed_s)
+        straggling = _straggles(tx, job, here, believed_s, apart_s)
         if straggling is not job.straggling:
             changes["straggling"] = straggling
     settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not straggling
@@ -341,12 +342,16 @@ def _learn_speed(
     return measured
 
 
-def _straggles(tx: Transaction, job: Job, here: Measured, believed_s: float) -> bool:
+def _straggles(
+    tx: Transaction, job: Job, here: Measured, believed_s: float, apart_s: float
+) -> bool:
     """Return whether the job straggles, and note when that begins or ends; ``believed_s``: expected
-    seconds per step."""
-    ratio = here.seconds_per_step / believed_s
+    seconds per step; ``apart_s``: what evaluations and ends of epochs take, which is no straggling.
+    """
+    step_s = max(0.0, here.seconds_per_step - apart_s)
+    ratio = step_s / believed_s
     if not job.straggling and here.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
-        text = f"a step takes {here.seconds_per_step:.3g} s; its profile says {believed_s:.3g} s"
+        text = f"a step takes {step_s:.3g} s; its profile says {believed_s:.3g} s"
         tx.note(job, "straggling", text, ratio)
         return True
     if job.straggling and ratio < STRAGGLE_OVER_RATIO:

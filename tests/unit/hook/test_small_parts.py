@@ -321,3 +321,17 @@ def test_a_report_without_a_word_or_with_that_of_a_later_version_is_an_unknown_v
     ]
     later = codec.loads(Progress, '{"step":7,"trajectory":"better-than-exact"}')
     assert Trajectory.of(later.trajectory) is UNKNOWN
+
+
+def test_reports_of_evaluations_and_saves_do_not_hold_up_those_of_the_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    reporter = ProgressReporter(ReportSender(None), 3, None)
+    reporter.report_logs({"loss": 0.5})
+    now_s[0] = 100.9
+    reporter.send()
+    reporter.save_ended(0.1)
+    assert not reporter.due(100.9)
+    assert reporter.due(101.0)
