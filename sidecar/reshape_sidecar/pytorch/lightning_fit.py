@@ -62,8 +62,11 @@ class FitSession(TrainerSession, Protocol):
 class Fit:
     """One call of ``Trainer.fit``."""
 
-    def __init__(self, trainer: Any, number: int, loaders: Loaders, script: FitScript) -> None:
-        self.trainer, self.number, self.loaders, self.script = trainer, number, loaders, script
+    def __init__(
+        self, trainer: Any, session: FitSession, number: int, loaders: Loaders, script: FitScript
+    ) -> None:
+        self.trainer, self.number, self.clock = trainer, number, session.clock
+        self.loaders, self.script = loaders, script
         self.state: State | None = None
         """The state to restore; None: there is none, or it is restored."""
         self.own: State = {}
@@ -74,8 +77,7 @@ class Fit:
         """Whether it goes on in mid-epoch."""
         self.resumes = False
         """Whether its first batch is still to come after a restore."""
-        self.trains = False
-        self.has_trained = False
+        self.trains = self.has_trained = False
         self.global_step = 0
         """Lightning's count at the last boundary."""
         self.loss: Any = None
@@ -121,7 +123,7 @@ class Fits:
         """Return the fit that begins. Raises CheckpointError."""
         session = self._session or self._open()
         script = FitScript(trainer, self._rank, self._ranks)
-        fit = Fit(trainer, self.count, self._loaders(trainer), script)
+        fit = Fit(trainer, session, self.count, self._loaders(trainer), script)
         saved, folder = self._saved, session.checkpoint
         self._folders = run_folders.of_lightning(trainer)
         if saved is not None and fit.number == saved.fits:
@@ -203,19 +205,11 @@ class Fits:
         """Look at the script's state, or restore it, before the callbacks of the epoch's begin."""
         fit = self.fit
         assert fit is not None
-        if self._session is not None:
-            self._session.clock.epoch_over(time.monotonic())
+        fit.clock.epoch_over(time.monotonic())
         if fit.script.begins():
             fit.script.restore()
         else:
             self._look(fit, new_epoch=True)
-
-    def evaluation_begins(self, trainer: Any) -> bool:
-        """Note that what follows is no part of a step; False if this fit does not evaluate now."""
-        if self.fit is None or self._session is None or trainer.sanity_checking:
-            return False
-        self._session.clock.rest(time.monotonic(), evaluates=True)
-        return True
 
     def _look(self, fit: Fit, *, deep: bool = False, new_epoch: bool = False) -> None:
         self._verdict = fit.script.look(self._verdict, deep=deep, new_epoch=new_epoch)
@@ -418,10 +412,9 @@ class Fits:
 
     def _write_ends(self, folder: Path) -> None:
         self._write_finished(folder)
-        position = Position(
+        Position(
             self._version, self.count, False, self._reported(), first_ranks=self._first_ranks
-        )
-        position.write(folder)
+        ).write(folder)
 
     def _write_finished(self, folder: Path) -> None:
         assert self._session is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import time
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -233,10 +234,12 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
 
     def make_evaluation(original: Any) -> Any:
         def run(loop: Any) -> Any:
-            evaluates = trains(loop) and fits.evaluation_begins(loop.trainer)
+            fit = fits.fit if trains(loop) and not loop.trainer.sanity_checking else None
+            if fit is not None:
+                fit.clock.rest(time.monotonic(), evaluates=True)
             result = original(loop)
-            if evaluates and fits.fit is not None:
-                fits.fit.has_evaluated = True
+            if fit is not None:
+                fit.has_evaluated = True
             return result
 
         return run
