@@ -13,6 +13,7 @@ import http.server
 import importlib.util
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -56,7 +57,8 @@ class DoctorReport:
 @options_from(*OPTIONS, "output")
 def doctor(config: Config) -> None:
     """Check the requirements of `reshape up`; exit 1 if a check fails."""
-    found = tuple(_all(config))
+    with contextlib.redirect_stdout(sys.stderr):  # what the parts log is no part of the report
+        found = tuple(_all(config))
     report = DoctorReport(all(finding.ok for finding in found), found)
     emit(report, form(config), lambda: table(report))
     if not report.ok:
