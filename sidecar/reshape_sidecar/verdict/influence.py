@@ -36,7 +36,9 @@ OUTPUTS = frozenset(
     }
 )
 """Calls that change no training; those by which ranks share a value among them."""
-SAVES = frozenset({"save", "save_file", "save_model", "save_pretrained", "save_checkpoint"})
+SAVES = frozenset(
+    {"save", "save_file", "save_model", "save_pretrained", "save_checkpoint", "copyfile"}
+)
 """Calls that write what a script may go on from: which ones are made matters."""
 LOADS = frozenset({"load", "load_file", "load_model", "load_checkpoint"})
 """Calls by which a script goes on from what it has written."""
@@ -60,7 +62,10 @@ OPTIONS = frozenset(
 """Names of what optimizers and layers read."""
 METHODS = frozenset({"sum", "mean", "max", "min", "count", "item", "size"})
 """Methods of tensors that scripts also take as names of attributes."""
-EVENTS = ("on_", "validation_", "test_", "__init__", "__len__", "__repr__", "setup", "teardown")
+EVENTS = (
+    *("on_", "validation_", "test_", "setup", "teardown"),
+    *("__init__", "__len__", "__repr__", "__str__"),
+)
 """Beginnings of names of methods that a library calls without a look at what they return."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -325,8 +330,8 @@ def _targets(target: ast.expr) -> Iterator[str]:
         yield target.attr
     elif isinstance(target, ast.Subscript):
         yield from _targets(target.value)
-        if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
-            yield target.slice.value
+        if isinstance(target.slice, ast.Constant) and target.slice.value in OPTIONS:
+            yield str(target.slice.value)
     elif isinstance(target, ast.Tuple | ast.List):
         for one in target.elts:
             yield from _targets(one)

@@ -312,16 +312,31 @@ class Watch:
         """
         self.begin()
         now = self._walk()
+        kept_apart = set[str]() if same_gpus else self._kept_apart(now, saved)
         for entry in saved:
             if entry["kind"] == beginning.ENTRY:
                 restored = [one["path"] for one in saved]
                 self._otherwise |= dict.fromkeys(self._beginning.resume(entry["value"], restored))
                 continue
             self._changed[entry["path"]] = None
+            if entry["owner"] in kept_apart:
+                self._lost[entry["path"]] = None
+                continue
             try:
                 self._put(now, entry, same_gpus=same_gpus)
             except NoData:
                 self._lost[entry["path"]] = None
+
+    def _kept_apart(self, now: Reach, saved: list[dict[str, Any]]) -> set[str]:
+        """Return the parts of models of which a tensor stays that of the start: what else such a
+        part keeps, the length of a table say, goes with it."""
+        found = set[str]()
+        for entry in saved:
+            is_part = forms.is_module(now.owners.get(entry["owner"]))
+            is_new = entry["path"] not in now.leaves
+            if is_part and is_new and entry.get("of_gpu") and _has_tensors(entry["value"]):
+                found.add(entry["owner"])
+        return found
 
     def _put(self, now: Reach, entry: dict[str, Any], *, same_gpus: bool) -> None:
         leaf, owner = now.leaves.get(entry["path"]), now.owners.get(entry["owner"])

@@ -54,6 +54,16 @@ BODIES: dict[str, tuple[str, str, bool]] = {
         "self.crit = f\nloss = self.crit(x)\nloss.backward()",
         True,
     ),
+    "a history by name": (
+        "total",
+        "total += loss.item()\nhistory['loss'].append(total)\nloss.backward()",
+        False,
+    ),
+    "what is shown as a text": (
+        "k",
+        "k = 1\nclass A:\n  def __str__(self): return str(k)\nprint(A())",
+        False,
+    ),
     "counts by index": ("seen", "seen = zeros(4)\nnp.add.at(seen, y, 1)\nprint(seen)", False),
     "a metric": (
         "acc",
