@@ -2,8 +2,9 @@
 
 Does: follows the text of the script and of modules beside it. A name steers training if what it
 holds can reach a call that is no output, a test around one, a return value that a library reads, or
-an option of an optimizer. Names are told apart by their spelling alone, so the answer is careful: a
-name that is used for both counts as steering, and so does one that the text never sets.
+an option of an optimizer. Names are told apart by their spelling alone, attributes (with a dot
+before them here) from others, so the answer is careful: a name that is used for both counts as
+steering, and so does one that the text never sets.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ OPTIONS = frozenset(
     }
 )
 """Names of what optimizers and layers read."""
+PROPERTIES = ("property", "cached_property", ".cached_property")
 METHODS = frozenset({"sum", "mean", "max", "min", "count", "item", "size"})
 """Methods of tensors that scripts also take as names of attributes."""
 EVENTS = (
@@ -71,7 +73,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def steers(name: str, files: Iterable[str]) -> bool:
-    """Return whether the value of a name may reach training, by the text of ``files``."""
+    """Return whether the value of a name may reach training, by the text of ``files``.
+
+    ``name``: of an attribute with a dot before it.
+    """
     found = _of_files(tuple(sorted(files)))
     return found is None or name not in found.bound or name in found.steering
 
@@ -105,7 +110,7 @@ class _Flow:
 
     def __init__(self, trees: list[ast.Module]) -> None:
         self._sources: dict[str, set[str]] = defaultdict(set)
-        self._sinks: set[str] = set(OPTIONS)
+        self._sinks = {*OPTIONS, *(f".{name}" for name in OPTIONS)}
         self._saves: set[str] = set()
         self._functions: dict[str, list[Function]] = defaultdict(list)
         nodes = [node for tree in trees for node in ast.walk(tree)]
@@ -205,7 +210,7 @@ class _Flow:
         owner = _collecting(value) if name in COLLECTS else None
         if name == "at" and isinstance(value, ast.Call) and value.args:  # np.add.at(counts, …)
             owner = value.args[0]
-        if owner is None and name in self._meters and isinstance(value, ast.Call):
+        if isinstance(value, ast.Call) and not self._meters.isdisjoint(_targets(value.func)):
             owner = value.func
         if owner is not None and isinstance(value, ast.Call):
             given = [*value.args, *(keyword.value for keyword in value.keywords)]
@@ -244,11 +249,15 @@ class _Flow:
             if (isinstance(one, ast.Attribute) and not self._is_own(one.attr))
             or (isinstance(one, ast.Name) and hasattr(builtins, one.id))
         }
-        return {
-            one.id if isinstance(one, ast.Name) else one.attr
+        read = [
+            one
             for one in ast.walk(node)
             if isinstance(one, ast.Name | ast.Attribute) and id(one) not in methods
-        } - {"self"}
+        ]
+        names = {one.id for one in read if isinstance(one, ast.Name)}
+        attributes = {one.attr for one in read if isinstance(one, ast.Attribute)}
+        functions = attributes & self._functions.keys()
+        return (names | functions | {f".{name}" for name in attributes}) - {"self"}
 
     def _is_own(self, name: str) -> bool:
         """Return whether a call by ``name`` is one of the script's functions, or may be."""
@@ -304,7 +313,7 @@ def _roots(node: ast.expr) -> set[str]:
 def _is_read(function: Function) -> bool:
     """Return whether a function is read as an attribute."""
     names = (_targets(one) for one in function.decorator_list if isinstance(one, ast.expr))
-    return any(name in ("property", "cached_property") for each in names for name in each)
+    return any(name in PROPERTIES for each in names for name in each)
 
 
 def _name_of_call(node: ast.AST) -> str | None:
@@ -327,7 +336,7 @@ def _targets(target: ast.expr) -> Iterator[str]:
     if isinstance(target, ast.Name):
         yield target.id
     elif isinstance(target, ast.Attribute):
-        yield target.attr
+        yield f".{target.attr}"
     elif isinstance(target, ast.Subscript):
         yield from _targets(target.value)
         if isinstance(target.slice, ast.Constant) and target.slice.value in OPTIONS:

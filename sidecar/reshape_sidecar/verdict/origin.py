@@ -192,5 +192,5 @@ def names_of_moment(kind: type) -> frozenset[str]:
     for function in script_code.methods(kind):
         found |= script_code.process_names(function)
         clock = script_code.clock_names(function)
-        found |= {name for name in clock if not influence.steers(name, files)}
+        found |= {name for name in clock if not influence.steers(f".{name}", files)}
     return frozenset(found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -116,6 +117,8 @@ class Watch:
         self._beginning = Beginning()
         self._otherwise: dict[str, None] = {}
         """Paths of what no training changes, and begins otherwise than at the first start."""
+        self._variables: set[str] = set()
+        """Paths that end with a variable, of a module or an enclosing function."""
         self._said: set[tuple[str, ...]] = set()
 
     def arrive(self) -> None:
@@ -236,7 +239,7 @@ class Watch:
         yield from self._new(AHEAD, UNKNOWN, self._ahead, AHEAD)
         yield from self._new(INSIDE, STEPS_ONLY, inside, INSIDE)
         files = origin.files_of_script() if self._otherwise else frozenset()
-        other = [one for one in self._otherwise if not influence.tells_time(_name(one), files)]
+        other = [one for one in self._otherwise if not influence.tells_time(self._name(one), files)]
         yield from self._new(OTHERWISE, UNKNOWN, other, OTHERWISE)
 
     def _new(
@@ -247,17 +250,28 @@ class Watch:
         self._said.update((path, text) for path in new)
         files = origin.files_of_script() if new and note is not None else frozenset()
         idle = [
-            path for path in new if note is not None and not influence.steers(_name(path), files)
+            path
+            for path in new
+            if note is not None and not influence.steers(self._name(path), files)
         ]
         steering = [path for path in new if path not in idle]
         if steering:
             yield text.format(_listing(steering)), kind
-        saving = [path for path in idle if influence.decides_saves(_name(path), files)]
+        saving = [path for path in idle if influence.decides_saves(self._name(path), files)]
         printed = [path for path in idle if path not in saving]
         if saving and note is not None:
             yield f"{note.format(_listing(saving))}, and decides what the script saves", EXACT
         if printed and note is not None:
             yield f"{note.format(_listing(printed))}, and only output reads it", EXACT
+
+    def _name(self, path: str) -> str:
+        """Return the last name in a path, without what stands in brackets; with a dot before it if
+        it is an attribute's."""
+        plain = re.sub(r"\[.*?\]|\(.*?\)", "", path)
+        names = re.findall(r"[^\W\d]\w*", plain)
+        if not names:
+            return ""
+        return names[-1] if "." not in plain or path in self._variables else f".{names[-1]}"
 
     # -- the checkpoint ---------------------------------------------------------------------------
 
@@ -378,12 +392,16 @@ class Watch:
         return leaf.owner_path in self._owners and type(leaf.key) in forms.PLAIN
 
     def _walk(self) -> Reach:
+        """Return the state now."""
         now = Reach()
         try:
             self._enter(now)
         except Exception as error:  # an object of the script that refuses to be looked at
             self._lost[f"what a look could not read ({type(error).__name__}: {error})"] = None
         self._beside |= now.always
+        for path, leaf in now.leaves.items():
+            if isinstance(leaf.owner, types.CellType) or leaf.owner_path.startswith("module "):
+                self._variables.add(path)
         return now
 
 
@@ -434,12 +452,6 @@ def _is_below(path: str, others: Mapping[str, None]) -> bool:
     """Return whether a path leads through one of ``others``."""
     names = path.split(".")
     return any(".".join(names[:length]) in others for length in range(1, len(names)))
-
-
-def _name(path: str) -> str:
-    """Return the last name in a path, without what stands in brackets."""
-    names = re.findall(r"[^\W\d]\w*", re.sub(r"\[.*?\]|\(.*?\)", "", path))
-    return names[-1] if names else ""
 
 
 def _listing(paths: list[str]) -> str:

@@ -12,7 +12,7 @@ BODIES: dict[str, tuple[str, str, bool]] = {
     "a sum that is printed": ("total", "total += loss.item()\nprint(total / 3)", False),
     "a history": ("losses", "losses.append(loss.item())\njson.dump(losses, f)", False),
     "a meter": (
-        "avg",
+        ".avg",
         "class Meter:\n  def update(self, v):\n    self.sum += v\n    self.avg = self.sum\n"
         "m = Meter()\nm.update(x.sum())\nprint(m.avg)",
         False,
@@ -54,6 +54,16 @@ BODIES: dict[str, tuple[str, str, bool]] = {
         "self.crit = f\nloss = self.crit(x)\nloss.backward()",
         True,
     ),
+    "an attribute that is called as a variable is": (
+        ".val",
+        "self.val = x.sum()\nprint(self.val)\nval = loader()\nfor b in val: step(b)",
+        False,
+    ),
+    "a variable that is called as an attribute is": (
+        "val",
+        "self.val = x.sum()\nprint(self.val)\nval = loader()\nfor b in val: step(b)",
+        True,
+    ),
     "a history by name": (
         "total",
         "total += loss.item()\nhistory['loss'].append(total)\nloss.backward()",
@@ -66,13 +76,13 @@ BODIES: dict[str, tuple[str, str, bool]] = {
     ),
     "counts by index": ("seen", "seen = zeros(4)\nnp.add.at(seen, y, 1)\nprint(seen)", False),
     "a metric": (
-        "acc",
+        ".acc",
         "from torchmetrics import Accuracy\nself.acc = Accuracy()\nself.acc(z, y)\n"
         "self.log('acc', self.acc)",
         False,
     ),
     "a metric that scales a loss": (
-        "acc",
+        ".acc",
         "from torchmetrics import Accuracy\nself.acc = Accuracy()\nself.acc(z, y)\n"
         "loss = f(x) * self.acc.compute()\nloss.backward()",
         True,
