@@ -112,6 +112,7 @@ EXAMPLES = {
     "profile costs": "reshape profile costs --out costs.json",
     "workload generate": "reshape workload generate --workload four --seed 7 --out jobs.csv",
     "workload convert": "reshape workload convert trace.csv --gpus gpu_num --out jobs.csv",
+    "workload describe": "reshape workload describe jobs.csv --picture load.svg",
     "db init": "reshape db init --store mongodb://db.example.org/reshape",
     "db check": "reshape db check --no-repair",
     "db recover": "reshape db recover store.sqlite --into new.sqlite",

@@ -8,6 +8,7 @@ from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from reshape_controller.core.model import Spans
+from reshape_controller.replay.elastic import Elastic
 from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import BadRows, Layout
 
@@ -49,7 +50,7 @@ class Choices:
     gpu_type: str = "V100"
     largest: int = 8
     sizes: tuple[int, ...] | None = None
-    """Numbers of GPUs that each job may use beside its own; None: powers of two."""
+    """Numbers of GPUs that each job may use beside its own; None: those of ``elastic``."""
     parts: Parts = Parts.LEAVE_OUT
     cap: bool = False
     """True: a job with more GPUs than ``largest`` gets that number for the same GPU time."""
@@ -65,6 +66,7 @@ class Choices:
     names: Mapping[str, str] = field(default_factory=dict)
     """Job types by the trace's names of models, and GPU types by its names of GPUs."""
     layout: Layout = Layout()
+    elastic: Elastic = Elastic.FREE
     zone: tzinfo = UTC
     """Of dates that name no zone."""
 
@@ -84,6 +86,8 @@ class TraceJob(NamedTuple):
     gpu_s: float
     rows: int = 1
     """Rows of the trace that it is made of."""
+    known_gpus: tuple[int, ...] = ()
+    """Those of ``optional_gpus`` that the trace says, if it does not say all of them."""
 
 
 class LeftOut(NamedTuple):

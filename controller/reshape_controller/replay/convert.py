@@ -10,7 +10,6 @@ drawn by its name, and it could as well have run on any power of two of GPUs up 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from operator import itemgetter
@@ -27,6 +26,7 @@ from reshape_controller.replay.conversion import (
     TraceJob,
     by_reason,
 )
+from reshape_controller.replay.elastic import Elastic, sizes_under
 from reshape_controller.replay.ground_truth import uniform_by_name
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError
 from reshape_controller.replay.rare_collections import rare_collections
@@ -235,9 +235,13 @@ class _Converter:
         key_of_sizes = whole, workers, sizes, had
         own = self.sizes.get(key_of_sizes) or self._sizes(*key_of_sizes)
         rank = self._priority(priority) if priority else 0
+        known = had or (own if self.columns.sizes is not None else (whole,))
         gpu_s = steps * whole * step_s
         self.jobs.append(
-            TraceJob(key, submit_s, kind, own, steps, rank, user, workers, span, gpu_s, row_count)
+            TraceJob(
+                *(key, submit_s, kind, own, steps, rank, user, workers, span, gpu_s, row_count),
+                known_gpus=known if len(known) < len(own) else (),
+            )
         )
 
     def defaults(self) -> list[str]:
@@ -422,7 +426,7 @@ class _Converter:
         elif self.choices.sizes is not None:
             found = set(self.choices.sizes)
         else:
-            found = {2**n for n in range(int(math.log2(largest)) + 1)}
+            found = set(sizes_under(self.choices.elastic, number, workers, largest))
         fit = {size for size in found if size <= largest and size % workers == 0}
         own = self.sizes[number, workers, text, had] = tuple(sorted(fit | {number}))
         return own
@@ -454,7 +458,11 @@ def _assumptions(columns: Columns, choices: Choices) -> list[str]:
         sizes = f"{more}, and the job's own" if more else "the job's own"
     else:
         more = "" if choices.span is Spans.NEVER else ", of larger jobs up to their own"
-        sizes = f"powers of two up to {choices.largest}{more}, and the job's own"
+        sizes = {
+            Elastic.NONE: "the job's own",
+            Elastic.HALVE: "the job's own, its half, and the half of that, while it is whole",
+            Elastic.FREE: f"powers of two up to {choices.largest}{more}, and the job's own",
+        }[choices.elastic]
     drawn = f"drawn from job set {choices.job_set} by the job's name"
     return [
         f"job types: {drawn if columns.model is None else f'by {columns.model}'}",

@@ -97,6 +97,21 @@ def unit_of(longest_s: float) -> Unit:
     return Unit(DAY_S, "days") if longest_s >= DAYS_FROM_S else Unit(1000.0, "1,000 s")
 
 
+def demand(path: Path, course: Sequence[tuple[float, float]]) -> None:
+    """Draw the GPUs that jobs ask for from each time on. Raises NoMatplotlib, OSError."""
+    unit = unit_of(course[-1][0])
+
+    def panel(axes: Axes) -> None:
+        times = [at_s / unit.seconds for at_s, _ in course]
+        axes.fill_between(times, [gpus for _, gpus in course], step="post", color="#9ab4cf")
+        axes.set_xlabel(f"time ({unit.name})")
+        axes.set_ylabel("GPUs asked for")
+        axes.set_xlim(0.0, max(times))
+        axes.set_ylim(bottom=0.0)
+
+    draw(path, [panel], WIDE_INCHES)
+
+
 BOUND = "lower_bound_makespan_s"
 
 

@@ -102,6 +102,18 @@ class WorkJob:
 
     submit_s: float
     spec: JobSpec
+    known_gpus: tuple[int, ...] = ()
+    """Sizes that a trace says, of a job that has others too: those are assumed."""
+
+    @property
+    def optional_gpus(self) -> tuple[int, ...]:
+        """All its sizes."""
+        return self.spec.optional_gpus
+
+    @property
+    def workers(self) -> int:
+        """Workers that share its GPUs equally."""
+        return self.spec.workers
 
 
 @dataclass(frozen=True, slots=True)

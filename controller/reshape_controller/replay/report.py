@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reshape_controller.replay.elastic import assumed_text
 from reshape_controller.replay.figure_styles import STYLES, labels_in_figures
 from reshape_controller.replay.generate import SIZES
 from reshape_controller.replay.ground_truth import SPREAD
@@ -202,7 +203,9 @@ def replayed(setup: Setup) -> str:
         )
         changed = [name for name, a, b in zip(names, own, now, strict=True) if a != b]
     text = f"On {setup.cluster.text}, costs `{setup.costs.name}`."
-    return f"{text} Other than by default: {', '.join(changed)}." if changed else text
+    text += f" Other than by default: {', '.join(changed)}." if changed else ""
+    assumed = assumed_text(setup.workload.jobs) if setup.workload is not None else ""
+    return f"{text} {assumed.capitalize()}." if assumed else text
 
 
 def report(

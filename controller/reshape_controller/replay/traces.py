@@ -5,7 +5,7 @@ line.
 
 Required columns: ``submit_s``, ``job_type``, and one of ``epochs``, ``steps``, ``target_accuracy``.
 Optional: ``name``, ``optional_gpus``, ``priority``, ``user``, ``global_batch``, ``max_wait_s``,
-``workers``, ``span``, ``placement``.
+``workers``, ``span``, ``placement``, ``known_gpus``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ COLUMNS = (
 )
 SPANNING = ("workers", "span", "placement")
 """Columns of files with jobs on several hosts; other files are written without them."""
-KNOWN = (*COLUMNS, *SPANNING)
+KNOWN_GPUS = "known_gpus"
+"""Column of the sizes that a trace says, of jobs that have others too: those are assumed."""
+KNOWN = (*COLUMNS, *SPANNING, KNOWN_GPUS)
 CONVERTED = ("name", "submit_s", "job_type", "optional_gpus", "steps", "priority", "user")
 """Columns of a converted trace: the first fields of ``TraceJob``."""
 
@@ -71,11 +73,13 @@ def csv_text(workload: Workload) -> str:
     """Return the workload as CSV."""
     out = io.StringIO()
     rows = [_fields(job) for job in workload.jobs]
-    spanning = [name for name in SPANNING if any(name in row for row in rows)]
+    spanning = [name for name in (*SPANNING, KNOWN_GPUS) if any(name in row for row in rows)]
     writer = csv.DictWriter(out, (*COLUMNS, *spanning), lineterminator="\n")
     writer.writeheader()
     for job, row in zip(workload.jobs, rows, strict=True):
         row["optional_gpus"] = " ".join(str(size) for size in job.spec.optional_gpus)
+        if job.known_gpus:
+            row[KNOWN_GPUS] = " ".join(str(size) for size in job.known_gpus)
         writer.writerow(row)
     return out.getvalue()
 
@@ -93,7 +97,7 @@ def write_converted(
     first_s, last_s = jobs[0].submit_s, jobs[-1].submit_s
     if (last_s - first_s) / density > SECONDS_MAX:
         raise ReplayError(f"the last job would be submitted after more than {SECONDS_MAX:g} s")
-    sizes = {job.optional_gpus for job in jobs}
+    sizes = {each for job in jobs for each in (job.optional_gpus, job.known_gpus)}
     texts = {each: " ".join(str(size) for size in each) for each in sizes}
     head: tuple[str, ...] = CONVERTED
     rows: Iterable[tuple[object, ...]] = (
@@ -103,6 +107,10 @@ def write_converted(
     if any(job.workers > 1 for job in jobs):
         head = (*CONVERTED, "workers", "span")
         rows = ((*row, job.workers, job.span) for row, job in zip(rows, jobs, strict=True))
+    if any(job.known_gpus for job in jobs):
+        head = (*head, KNOWN_GPUS)
+        known = (job.known_gpus or None if jsonl else texts[job.known_gpus] for job in jobs)
+        rows = ((*row, own) for row, own in zip(rows, known, strict=True))
     if jsonl:
         file.writelines(json.dumps(dict(zip(head, row, strict=True))) + "\n" for row in rows)
         return
@@ -126,6 +134,7 @@ def _fields(job: WorkJob) -> dict[str, object]:
         "workers": spec.workers if spec.workers > 1 else None,
         "span": spec.span.value if spec.span is not Spans.NEVER else None,
         "placement": spec.placement.value if spec.placement is not Placement.PACK else None,
+        KNOWN_GPUS: list(job.known_gpus) or None,
     }
     return row | {name: value for name, value in optional.items() if value is not None}
 
@@ -219,7 +228,11 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
         span=span,
         placement=placement,
     )
-    return WorkJob(_number(fields, "submit_s", where, least=0.0), spec)
+    known = _sizes(fields, where, KNOWN_GPUS) if KNOWN_GPUS in fields else ()
+    if not set(known) <= set(sizes):
+        what = f"{KNOWN_GPUS} is {shown(fields[KNOWN_GPUS])}, which optional_gpus lacks"
+        raise ReplayError(f"{where}: {what}; give sizes of optional_gpus, or leave it out")
+    return WorkJob(_number(fields, "submit_s", where, least=0.0), spec, known)
 
 
 def _text(fields: Fields, name: str, where: str, default: str = "") -> str:
@@ -235,8 +248,8 @@ def _text(fields: Fields, name: str, where: str, default: str = "") -> str:
     return text
 
 
-def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
-    value = fields.get("optional_gpus")
+def _sizes(fields: Fields, where: str, name: str = "optional_gpus") -> tuple[int, ...]:
+    value = fields.get(name)
     if value is None:
         return SIZES
     parts = value if isinstance(value, list) else str(value).replace(",", " ").split()
@@ -246,7 +259,7 @@ def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
         sizes = []
     if not sizes or sizes[0] < 1 or sizes[-1] > limits.GPUS_MAX or len(sizes) > limits.SIZES_MAX:
         what = f"give at most {limits.SIZES_MAX} numbers of GPUs from 1 to {limits.GPUS_MAX}"
-        raise ReplayError(f"{where}: optional_gpus is {shown(value)}; {what}, as in 1 2 4")
+        raise ReplayError(f"{where}: {name} is {shown(value)}; {what}, as in 1 2 4")
     return tuple(sizes)
 
 

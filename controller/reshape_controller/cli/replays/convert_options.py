@@ -17,6 +17,7 @@ from reshape_controller.cli.replays import inputs
 from reshape_controller.core.model import Spans
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import conversion
+from reshape_controller.replay.elastic import Elastic
 from reshape_controller.replay.inputs import SECONDS_MAX
 from reshape_controller.replay.trace_gpus import Parts
 from reshape_controller.replay.trace_rows import Layout
@@ -154,11 +155,17 @@ class ChoiceOptions:
     rigid: Annotated[
         bool, typer.Option("--rigid", help="Each job has only the GPU count of the trace.")
     ] = False
+    elastic: Annotated[
+        Elastic | None,
+        typer.Option(
+            help="GPU counts that jobs may use besides those of the trace, which says none: none,"
+            " their halves (halve), or powers of two (free, the default)."
+        ),
+    ] = None
     sizes: Annotated[
         str | None,
         typer.Option(
-            metavar="1,2,4",
-            help="GPU counts that jobs may use beside their own; default: powers of two.",
+            metavar="1,2,4", help="Instead: these GPU counts beside the job's own, for all jobs."
         ),
     ] = None
     default_duration: Annotated[
@@ -199,6 +206,10 @@ class ChoiceOptions:
         if self.rigid and self.sizes is not None:
             what = "--rigid leaves a job its own number of GPUs, and --sizes gives it more"
             raise failed(Exit.USAGE, what, "--rigid --sizes", "leave out one of the two")
+        if self.elastic is not None and (self.rigid or self.sizes is not None):
+            flag = "--rigid" if self.rigid else "--sizes"
+            what = f"--elastic and {flag} both say which GPU counts are assumed"
+            raise failed(Exit.USAGE, what, f"--elastic {flag}", "leave out one of the two")
         if self.cap and self.span is not Spans.NEVER:
             what = "--cap makes large jobs smaller, and --span keeps their GPUs on several hosts"
             raise failed(Exit.USAGE, what, "--cap --span", "leave out one of the two")
@@ -225,6 +236,7 @@ class ChoiceOptions:
             UNITS_S[self.time_unit],
             names_of(self.names or []),
             Layout(head, separator),
+            self.elastic or Elastic.FREE,
             zone_of(self.time_zone),
         )
 

@@ -15,6 +15,7 @@ from reshape_controller.core.profile_book import DEFAULT_SECONDS_PER_STEP
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import traces
+from reshape_controller.replay.elastic import assumed_text
 from reshape_controller.replay.generate import RECIPES, SIZES
 from reshape_controller.replay.ground_truth import SPREAD
 from reshape_controller.replay.inputs import (
@@ -239,6 +240,9 @@ def setup_of(asked: ReplayRequest) -> Setup:
         raise replay_failed(error) from None
     if setup.device is None:
         _tell_guessed_speeds(scene)
+    assumed = assumed_text(scene.workload.jobs)
+    if assumed:
+        note(f"{assumed}: reshape workload convert --elastic chooses another rule")
     return setup
 
 

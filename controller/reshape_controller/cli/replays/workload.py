@@ -1,4 +1,4 @@
-"""The commands workload generate and workload convert: files of jobs."""
+"""The commands workload generate, convert and describe: files of jobs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from reshape_controller.cli.replays.options import (
     workload_of,
 )
 from reshape_controller.cli.replays.workload_convert import convert_traces
+from reshape_controller.cli.replays.workload_describe import describe
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import RECIPES
 from reshape_controller.replay.inputs import Workload
@@ -73,3 +74,4 @@ def write(workload: Workload, form: WorkloadFormat, out: Path | None) -> None:
 
 
 workload_app.command("convert")(convert_traces)
+workload_app.command("describe")(describe)

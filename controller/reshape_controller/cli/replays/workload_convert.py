@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +28,8 @@ from reshape_controller.cli.replays.options import (
 )
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.replay import arrivals, convert, trace_cells, traces
-from reshape_controller.replay.conversion import Conversion, TraceJob, by_reason
+from reshape_controller.replay.conversion import Choices, Conversion, TraceJob, by_reason
+from reshape_controller.replay.elastic import effects
 from reshape_controller.replay.inputs import ReplayError, cluster_of
 from reshape_controller.replay.slurm_jobs import jobs_text
 from reshape_controller.replay.trace_rows import (
@@ -38,6 +40,7 @@ from reshape_controller.replay.trace_rows import (
     rows_text,
 )
 from reshape_gpu.config import Config
+from reshape_profiles.loader import Bundle
 
 
 @options_from()
@@ -64,11 +67,25 @@ def convert_traces(
         what = f"{out} is the trace itself, and would be overwritten"
         raise failed(Exit.USAGE, what, "--out", "name another file")
     gpus = _gpus_of(arrive.cluster)
+    bounds = _bounds(arrive.window, chosen.unit_s, chosen.zone)
+    found = conversion_of(files, columns, chosen, inputs.profiles_of(profiles))
     try:
-        found = convert.convert(files, columns.columns, inputs.profiles_of(profiles), chosen)
-        bounds = _bounds(arrive.window, chosen.unit_s, chosen.zone)
         found, outside = arrivals.window(found, *bounds)
         density, load = _density(found, arrive, gpus)
+    except ReplayError as error:
+        raise failed(Exit.USAGE, str(error), named, "docs/replay.md has an example") from None
+    tell(found, outside, load)
+    _tell_elastic(found, chosen)
+    _write(found.jobs, density, written, out)
+
+
+def conversion_of(
+    files: Sequence[Path], columns: ColumnOptions, chosen: Choices, bundle: Bundle
+) -> Conversion:
+    """Return the jobs of traces. Raises CliError."""
+    named = ", ".join(str(file) for file in files)
+    try:
+        return convert.convert(files, columns.columns, bundle, chosen)
     except BadRowsError as error:
         _tell_bad(error.bad)
         what = f"{rows_text(error.bad.count)} cannot be read"
@@ -80,8 +97,6 @@ def convert_traces(
         raise inputs.unreadable(str(error.filename or named), error, "FILE") from None
     except ReplayError as error:
         raise failed(Exit.USAGE, str(error), named, "docs/replay.md has an example") from None
-    _tell(found, outside, load)
-    _write(found.jobs, density, written, out)
 
 
 def _is_same(out: Path, file: Path) -> bool:
@@ -149,7 +164,18 @@ def _density(found: Conversion, arrive: ArrivalOptions, gpus: int | None) -> tup
     return density, f"{load} ({density:.3g} times as dense as the trace)"
 
 
-def _tell(found: Conversion, outside: int, load: str) -> None:
+def _tell_elastic(found: Conversion, chosen: Choices) -> None:
+    """Write to stderr what each choice of ``--elastic`` does to the jobs, side by side."""
+    sizes = "--sizes" if chosen.sizes else "none" if chosen.sizes is not None else chosen.elastic
+    shown = [
+        f"{choice} {jobs_text(effect.elastic_jobs)} with several sizes on {effect.fewest_gpus:,} to"
+        f" {effect.most_gpus:,} GPUs in all"
+        for choice, effect in effects(found.jobs, chosen.largest).items()
+    ]
+    note(f"--elastic (here {sizes}): {'; '.join(shown)}")
+
+
+def tell(found: Conversion, outside: int = 0, load: str = "") -> None:
     """Write to stderr what was assumed and left out."""
     for line in found.assumptions:
         note(f"assumed: {line}")
