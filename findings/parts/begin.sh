@@ -6,21 +6,21 @@ at_end() { true; }
 trap 'at_end >/dev/null 2>&1 || true; rm -rf "$folder"' EXIT
 cd "$folder"
 
-# install PACKAGE==VERSION...: for $python. A Python that has these versions (PYTHON=) is used as it
-# is; LATEST=1 takes the newest versions.
+# install PACKAGE==VERSION...: into an environment of the folder, $python. What the Python in PYTHON has
+# in these versions is not installed again. LATEST=1 takes the newest versions.
 install() {
-    python=${PYTHON:-python3}
-    if [ -z "${LATEST:-}" ] && "$python" - "$@" <<'PY' 2>/dev/null; then return; fi
-import importlib.metadata, sys
-for pin in sys.argv[1:]:
-    name, _, version = pin.partition("==")
-    assert importlib.metadata.version(name) == version
-PY
-    [ -z "${LATEST:-}" ] || set -- "${@%%==*}"
     python3 -m venv "$folder/venv"
     python=$folder/venv/bin/python
+    if [ -n "${PYTHON:-}" ] && [ -z "${LATEST:-}" ]; then
+        "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+            >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/other.pth"
+    fi
+    [ -z "${LATEST:-}" ] || set -- "${@%%==*}"
     "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "$@" >&2
-    echo "installed: $("$python" -m pip freeze --disable-pip-version-check | grep -iE "^($(printf '%s\n' "${@%%==*}" | paste -sd'|'))==" | paste -sd' ')"
+    "$python" - "${@%%==*}" <<'PY'
+import importlib.metadata, sys
+print("with", *(f"{name} {importlib.metadata.version(name)}" for name in sys.argv[1:]))
+PY
 }
 
 # expect FILE: compare what a run printed with the text on stdin; end with 1 if it is another.
