@@ -44,6 +44,18 @@ def test_each_script_is_in_the_index_once() -> None:
     assert all(name == target for name, target, _ in rows)
 
 
+def test_each_row_of_the_page_on_restarts_is_seen_by_a_script_or_a_test() -> None:
+    rows = [
+        line.rpartition(" | ")[2]
+        for line in (ROOT / "docs" / "restarts.md").read_text().splitlines()
+        if line.startswith("| ") and not line.startswith("| Library |")
+    ]
+    assert len(rows) > 12
+    assert all("findings/" in seen_by or "`tests/" in seen_by for seen_by in rows)
+    named = {name for seen_by in rows for name in re.findall(r"findings/([a-z0-9-]+)\.sh", seen_by)}
+    assert named == {script.stem for script in scripts()}
+
+
 @pytest.mark.parametrize("script", scripts(), ids=lambda script: script.stem)
 def test_each_script_says_what_it_shows_and_compares_it(script: Path) -> None:
     text = script.read_text()
