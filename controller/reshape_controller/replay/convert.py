@@ -133,8 +133,9 @@ def _read_slurm(
     """Read files of Slurm's accounting, whose jobs may have several rows, also in several files;
     return what was assumed."""
     order, at = order_of(accounts, converter.columns)
-    width, so_far = len(fields(Columns)), converter.columns.end is None
-    joiner = Joiner(at, converter.unit_s, converter.choices.zone, so_far=so_far)
+    width, choices = len(fields(Columns)), converter.choices
+    so_far = converter.columns.end is None or choices.default_duration_s is not None
+    joiner = Joiner(at, choices.unit_s, choices.zone, so_far=so_far)
 
     def numbered() -> Iterator[tuple[int, Cells]]:
         before = 0

@@ -6,7 +6,6 @@ three forms it has. It does not know which rows belong together.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -56,10 +55,10 @@ def accounting_of(path: Path, layout: Layout) -> Accounting | None:
             is_slurm = _is_whole(first) and _jobs_of(first + file.read(LINE_CHARS_MAX)) is not None
             return Accounting(IN_JSON, None) if is_slurm else None
     for separator in OTHER_SEPARATORS if layout.separator is None else (layout.separator,):
-        names = layout.head or tuple(
-            each.strip() for each in next(csv.reader([first], delimiter=separator), ())
-        )
-        if JOB in names and any(each in names for each in RESOURCES):
+        cells = [each.strip() for each in first.rstrip("\r\n").split(separator)]
+        names = layout.head or tuple(cells)
+        is_slurm = JOB in names and any(each in names for each in RESOURCES)
+        if is_slurm and len(cells) == len(names):
             return Accounting(names, Layout(layout.head, separator, quotes=separator != "|"))
     return None
 
@@ -178,6 +177,7 @@ def _cells_of(job: object) -> dict[str, str]:
     }
     texts = {"JobName": "name", "User": "user", "Account": "account", "QOS": "qos"}
     texts["Partition"] = "partition"
+    job = {**(job.get("association") or {}), **job}
     return cells | {name: str(job.get(key) or "") for name, key in texts.items()}
 
 

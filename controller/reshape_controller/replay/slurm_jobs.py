@@ -142,7 +142,8 @@ _UNFINISHED = frozenset(
 class Joiner:
     """Joins the rows of Slurm's jobs. State: what it noted.
 
-    ``so_far``: whether a job that still runs counts for the time until now.
+    ``so_far``: whether a job that still runs counts: for the time until now, or for a default that
+    its converter has.
     """
 
     def __init__(self, at: Columns, unit_s: float, zone: tzinfo, *, so_far: bool) -> None:

@@ -16,7 +16,10 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 1425512,uVMrF,vchbv,4,16,1,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0
 1425513,uzqls,vcpDC,1,1,1,CANCELLED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-17 14:15:21,675233,0
 """  # noqa: E501
-PAI = "4f057009a5d481acec67b088,tensorflow,1.0,Terminated,1739162.0,1739200.0,600.0,29.296875,50.0,MISC\n"
+PAI = (
+    "4f057009a5d481acec67b088,tensorflow,1.0,Terminated,1739162.0,1739200.0,"
+    "600.0,29.296875,50.0,MISC\n"
+)
 PHILLY: dict[str, Any] = {
     "status": "Pass",
     "jobid": "application_1506638472019_14199",

@@ -31,6 +31,7 @@ from reshape_controller.replay.slurm_jobs import (
     STILL_RUN,
     STILL_WAIT,
 )
+from reshape_controller.replay.trace_rows import Layout
 from reshape_profiles.loader import bundled
 from tests.support.gate import examples
 from tests.support.replay_bed import reshape
@@ -243,6 +244,34 @@ def test_running_jobs_count_so_far_if_elapsed_is_their_length(tmp_path: Path) ->
     path.write_text(f"{HEAD}{RESIZED[0]}\n{runs}\n")
     (job,) = of_files(path, columns=replace(COLUMNS, duration="Elapsed")).jobs
     assert has_gpu_time(job, 4 * 605 + 2 * 1809)
+
+
+def test_a_running_job_may_have_a_default_duration(tmp_path: Path) -> None:
+    row = f"1|{DAY}08:00:00|{DAY}08:00:00|Unknown|01:00:00|RUNNING|gres/gpu=1"
+    found = of_rows(tmp_path, row, choices=replace(CHOICES, default_duration_s=7200.0))
+    assert has_gpu_time(found.jobs[0], 7200)
+
+
+def test_other_spellings_of_the_same_rows_are_the_same_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+    names = tuple(HEAD.strip().split("|"))
+    texts = {
+        "parsable": HEAD.replace("\n", "|\n") + "".join(f"{row}|\n" for row in RESIZED),
+        "windows": "\ufeff" + HEAD.replace("\n", "\r\n") + "".join(f"{r}\r\n" for r in RESIZED),
+        "tabs": (HEAD + "".join(f"{row}\n" for row in RESIZED)).replace("|", "\t"),
+        "noheader": "".join(f"{row}\n" for row in RESIZED),
+    }
+    for name, text in texts.items():
+        path.write_bytes(text.encode())
+        layout = Layout(names if name == "noheader" else None)
+        (job,) = of_files(path, choices=replace(CHOICES, layout=layout)).jobs
+        assert has_gpu_time(job, 4 * 605 + 2 * 1809), name
+
+
+def test_a_quote_in_a_text_of_slurm_is_a_character(tmp_path: Path) -> None:
+    head = "JobID|JobName|Submit|Start|End|AllocTRES\n"
+    rows = [f'{n}|"half|{DAY}08:00:00|{DAY}08:00:00|{DAY}09:00:00|gres/gpu=1' for n in (1, 2)]
+    assert [job.name for job in of_rows(tmp_path, *rows, head=head).jobs] == ["1", "2"]
 
 
 @settings(max_examples=examples(60), deadline=None)
