@@ -206,6 +206,8 @@ class Loop(EpochLoop):
         self._loaded = False
         self._gap = 0
         """Batches since the last boundary."""
+        self._late = 0
+        """Steps of a turn that the script ended by ``break``, which count at the next boundary."""
         self._verdict = exact_notes.verdict(owns_loss=True)
         self._looks = VERDICT_STEPS
         self._frame: FrameType | None = None
@@ -250,13 +252,17 @@ class Loop(EpochLoop):
                 if state is not None:
                     self._judge(state)
                 if taken := steps.take():
-                    self._step_done(taken)
+                    self._step_done(taken + self._late)
+                    self._late = 0
                 elif self._gap == GAP_MAX:
                     self._verdict = self._verdict.worse(NO_STEPS, UNKNOWN)
                     self._session.set_verdict(self._verdict)
                     complain(NO_STEPS)
                 if self.is_over():
                     return
+        except GeneratorExit:
+            self._late += steps.take()
+            raise
         finally:
             steps.end()
 

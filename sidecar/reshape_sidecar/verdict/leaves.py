@@ -69,7 +69,7 @@ def mark_of(leaf: Leaf, marker: marks.Marker) -> Any:
     if isinstance(value, str):
         return value
     if leaf.kind is Kind.CODE:
-        code = getattr(value, "__code__", None)
+        code = value.__code__ if isinstance(value, types.FunctionType) else None
         return value.__qualname__, code and (code.co_filename, code.co_firstlineno)
     if type(value).__name__ == EAGER_TENSOR:
         return id(value)  # it never changes, and the walk keeps it alive

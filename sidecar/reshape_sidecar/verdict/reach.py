@@ -156,6 +156,7 @@ class Reach:
             self._module(f"{path}.{name}" if name else path, part)
             hooks += self._hooks(f"{path}.{name}" if name else path, part, HOOKS_OF_MODULES)
         self._leaf(f"{path} (hooks)", Kind.OPAQUE, hooks, "", None, None)
+        self._text(f"{path} (names of weights)", list(model.state_dict(keep_vars=True)))
         self._text(f"{path} (functions)", functions)
         if model.training:
             self._text(f"{path} (parts in evaluation mode)", at_rest)

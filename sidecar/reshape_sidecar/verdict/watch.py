@@ -333,7 +333,7 @@ class Watch:
                 self._otherwise |= dict.fromkeys(self._beginning.resume(entry["value"], restored))
                 continue
             self._changed[entry["path"]] = None
-            if entry["owner"] in kept_apart:
+            if _part(entry["owner"]) in kept_apart:
                 self._lost[entry["path"]] = None
                 continue
             try:
@@ -344,13 +344,12 @@ class Watch:
     def _kept_apart(self, now: Reach, saved: list[dict[str, Any]]) -> set[str]:
         """Return the parts of models of which a tensor stays that of the start: what else such a
         part keeps, the length of a table say, goes with it."""
-        found = set[str]()
-        for entry in saved:
-            is_part = forms.is_module(now.owners.get(entry["owner"]))
-            is_new = entry["path"] not in now.leaves
-            if is_part and is_new and entry.get("of_gpu") and _has_tensors(entry["value"]):
-                found.add(entry["owner"])
-        return found
+        return {
+            part
+            for entry in saved
+            if forms.is_module(now.owners.get(part := _part(entry["owner"])))
+            and _stays(_own_data(now.leaves.get(entry["path"])), entry)
+        }
 
     def _put(self, now: Reach, entry: dict[str, Any], *, same_gpus: bool) -> None:
         leaf, owner = now.leaves.get(entry["path"]), now.owners.get(entry["owner"])
@@ -364,10 +363,8 @@ class Watch:
             return  # about threads, files or profilers of the process before
         if leaf is not None and leaf.same_as and leaf.same_as == entry.get("same_as"):
             return  # it comes back under its first name
-        is_own = leaf is not None and leaf.kind is Kind.DATA and not leaf.same_as
-        there = leaf.value if leaf is not None and is_own else None
-        of_gpu = there is None and entry.get("of_gpu", False) and _has_tensors(value)
-        if not same_gpus and (of_gpu or forms.has_other_shape(there, value)):
+        there = _own_data(leaf)
+        if not same_gpus and _stays(there, entry):
             raise NoData(entry["path"])
         in_place, bound = forms.put(there, value, self._device)
         if in_place:
@@ -422,6 +419,23 @@ def _load(there: Any, saved: Any) -> None:
         forms.load(there, saved)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NoData(str(error)) from error
+
+
+def _part(owner: str) -> str:
+    """Return the path of the part of a model that holds a value or buffer."""
+    return owner.removesuffix(" (buffers)")
+
+
+def _own_data(leaf: Leaf | None) -> Any:
+    """Return the data that a leaf alone holds; None: there are none."""
+    is_own = leaf is not None and leaf.kind is Kind.DATA and not leaf.same_as
+    return leaf.value if leaf is not None and is_own else None
+
+
+def _stays(there: Any, entry: dict[str, Any]) -> bool:
+    """Return whether another number of GPUs keeps what is ``there`` instead of the saved value."""
+    of_gpu = there is None and entry.get("of_gpu", False) and _has_tensors(entry["value"])
+    return of_gpu or forms.has_other_shape(there, entry["value"])
 
 
 def _has_tensors(value: Any) -> bool:
