@@ -248,9 +248,11 @@ class Agent:
             else:
                 if heard.generation != memory.generation:
                     heard = Silence(memory.generation, now_s)
-                found = await asyncio.to_thread(signs, status.pid, os.getpid(), self._folder.logs)
-                heard.look(found, now_s)
-                state.silent_s = heard.reported_s(now_s)
+                with contextlib.suppress(OSError):  # what cannot be seen now is no silence
+                    logs = self._folder.logs
+                    found = await asyncio.to_thread(signs, status.pid, os.getpid(), logs)
+                    heard.look(found, now_s)
+                    state.silent_s = heard.reported_s(now_s)
             await asyncio.sleep(limits.SILENCE_LOOK_S)
 
     async def _read_saved_step(self) -> None:
