@@ -130,6 +130,8 @@ class HookReport:
     """Type of the exception that ends the process. Level 2."""
     exception_message: str | None = None
     """Its message, shortened. Level 2."""
+    devices_used: int | None = None
+    """How many of its devices this process uses; None: not known. Level 6."""
 
 
 @dataclass(frozen=True, slots=True)

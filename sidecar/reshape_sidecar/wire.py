@@ -31,6 +31,8 @@ LEVEL_ENDS = 6
 """Level of how a container ends: given up by the controller, or told from outside."""
 LEVEL_TIMES = 6
 """Level of the silence of a start, and of the times of evaluations and ends of epochs."""
+LEVEL_DEVICES = 6
+"""Level of the number of devices that a program uses."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -419,12 +421,16 @@ class Observed:
     """Seconds for which the start under way, or a program that reports no steps, has been silent
     (``agent.silence``), in steps, so that work is no change of the report; None: it does not
     matter. Level 6."""
+    devices_used: int | None = None
+    """How many of ``devices`` its training process uses; None: not known. Level 6."""
 
 
 def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a coordinator of ``level`` does not know."""
     if level < LEVEL_ENDS and observed.ending:
         observed = replace(observed, ending=False)
+    if level < LEVEL_DEVICES and observed.devices_used is not None:
+        observed = replace(observed, devices_used=None)
     if level < LEVEL_TIMES:
         progress = progress_at_level(observed.progress, level)
         observed = replace(observed, silent_s=None, progress=progress)

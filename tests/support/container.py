@@ -43,6 +43,7 @@ class Knobs(TypedDict, total=False):
     slow_prepare: bool
     refused: bool
     reached: Reached | None
+    uses: int | None
 
 
 @dataclass
@@ -97,6 +98,8 @@ class Container:
     reached: Reached | None = None
     silent_s: float | None = None
     """For how long its start has been silent; None: its SideCar does not measure."""
+    uses: int | None = None
+    """GPUs that its program can use; None: its SideCar does not know."""
     says_saved: bool = False
     """True: it leaves with word of a save of its own."""
 
@@ -213,4 +216,10 @@ class Container:
             prepare=self.prepare,
             prepared=self.prepared,
             silent_s=self.silent_s,
+            devices_used=self._devices_used(),
         )
+
+    def _devices_used(self) -> int | None:
+        if self.uses is None or self.phase is not Phase.RUNNING:
+            return None
+        return min(self.uses, len(self.running))

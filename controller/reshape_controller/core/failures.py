@@ -279,8 +279,8 @@ def after_first_step(tx: Transaction, job: Job) -> tuple[int, ...]:
 def _trained_elsewhere(job: Job) -> bool:
     """Whether the job has trained at another size that it may still have: then its deaths at this
     size are the size's fault, as when its memory does not suffice there."""
-    size = len(job.gpus)
-    return any(known.gpus != size and known.gpus in job.sizes for known in job.measured)
+    size, sizes = len(job.gpus), replace(job, uses=0).sizes
+    return any(known.gpus != size and known.gpus in sizes for known in job.measured)
 
 
 def _queue(tx: Transaction, job_id: JobId, reason: str) -> None:

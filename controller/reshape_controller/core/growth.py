@@ -10,6 +10,7 @@ from reshape_controller.core.model import Job, Mechanism, Stage
 from reshape_controller.core.phrases import each_gpus, gpus
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.state import State
+from reshape_controller.core.unused_gpus import why_not_more
 
 
 def why_not_larger(state: State, job: Job) -> str:
@@ -21,6 +22,8 @@ def why_not_larger(state: State, job: Job) -> str:
         return "the mechanism none changes no running job"
     if job.pinned is not None:
         return f"pinned at {gpus(job.pinned)}"
+    if job.uses and min(larger) > max(job.sizes, default=0):
+        return why_not_more(job)
     if job.frozen:
         return "a hand-over is under way"
     if job.fixed_because:

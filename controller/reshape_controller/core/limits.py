@@ -111,6 +111,8 @@ EQUAL_PREEMPTION_EVERY_S = 3600.0
 TRIAL_S = 600.0
 """Time from the first step at a size until the job has proven that it trains at that size. A
 program without reports of steps that fails earlier goes back to its size before (R5)."""
+UNUSED_AFTER_S = 60.0
+"""Time from a first step until a program is believed to use fewer GPUs than it has."""
 GAP_S = 60.0
 """A longer time from a controller's last record to the first of the next is charged to nobody: jobs
 may have trained in it or not, and the clock may have jumped."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.core.allowed_sizes import allowed
 from reshape_controller.core.knowledge import AccuracySeen, Curve, Measured, Trend
 from reshape_controller.core.machines import Gpu, GpuId, Host, HostId, JobId
 from reshape_controller.core.size_trial import SizeTrial
@@ -340,6 +341,8 @@ class Job:
     """Hosts on which it could not start. It goes there only if no other host can hold it."""
     pinned: int | None = None
     """The only size that it may get, by a person's request."""
+    uses: int = 0
+    """GPUs that its program uses, of more that it had (``unused_gpus``); 0: all, or not known."""
     progress_at_s: float | None = None
     """Time of the last report with a higher step, of the process that trains now."""
     measured: tuple[Measured, ...] = ()
@@ -397,15 +400,11 @@ class Job:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Optional numbers of GPUs that are not excluded; the pinned one alone, or that to which it
-        goes back."""
+        goes back; none beyond those that its program uses."""
         only = self.trial.back_to or self.pinned
-        if not self.struck and only is None:
+        if not self.struck and only is None and not self.uses:
             return self.spec.optional_gpus
-        return tuple(
-            size
-            for size in self.spec.optional_gpus
-            if size not in self.struck and only in (None, size)
-        )
+        return allowed(self.spec.optional_gpus, self.struck, only, self.uses)
 
     @property
     def all_hosts(self) -> tuple[HostId, ...]:

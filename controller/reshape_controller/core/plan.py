@@ -70,6 +70,8 @@ class JobView:
     """True if a stop loses its steps since its last checkpoint, so that it repeats them."""
     pinned: bool = False
     """True if a person allows it one size only."""
+    uses: int = 0
+    """GPUs that its program uses, if its sizes end there; 0: all, or not known."""
     trains: bool = False
     """True if a process of it trains now."""
     progress_at_s: float | None = None

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reshape_controller.core import attempts, failures, job_exit, learning, starts, target
+from reshape_controller.core import (
+    attempts,
+    failures,
+    job_exit,
+    learning,
+    starts,
+    target,
+    unused_gpus,
+)
 from reshape_controller.core.coordinator import handover, handover_abort, imports
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
@@ -61,6 +69,8 @@ def take(tx: Transaction, report: Observed) -> None:
         on_trend = before.trend is not None and "trend" not in changes
         changes_view = not (on_trend and before.answered and before.reachable)
         tx.take_changes(job_id, changes, changes_view=changes_view or judged or evaluated)
+        if report.devices_used is not None:
+            unused_gpus.take(tx, job_id, report)
     else:
         tx.take_changes(job_id, changes)
         _move_on(tx, job_id, report)

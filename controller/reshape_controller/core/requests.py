@@ -57,7 +57,7 @@ def _resume(tx: Transaction, job_id: JobId, reason: str) -> None:
         return
     changes: JobChanges = {"halt_wanted": False}
     if JobState.HALTED in (job.state, job.after_end):  # it is paused, or its container is ending
-        changes |= {"reason": reason, "struck": (), "unfit_on": (), "failed_starts": ()}
+        changes |= {"reason": reason, "struck": (), "unfit_on": (), "failed_starts": (), "uses": 0}
         changes["trial"] = replace(job.trial, back_to=0)
         if job.failures > job.spec.retries:
             changes["failures"] = 0
@@ -78,7 +78,7 @@ def _pin(tx: Transaction, job_id: JobId, size: int | None, user: str) -> None:
     job = tx.state.jobs[job_id]
     if job.state.terminal:
         return
-    if size is not None and size not in replace(job, pinned=None, trial=SizeTrial()).sizes:
+    if size is not None and size not in replace(job, pinned=None, trial=SizeTrial(), uses=0).sizes:
         return
     job = tx.update(job_id, pinned=size, trial=replace(job.trial, back_to=0))
     tx.state.plan_wanted = True

@@ -227,6 +227,7 @@ class SnapshotBuilder:
             fixed_because=fixed,
             loses=job.program.loses,
             pinned=job.pinned is not None and not fixed,
+            uses=0 if fixed or job.pinned is not None else job.uses,
             trains=trains,
             progress_at_s=at_s if trains else None,
             measured=measured,

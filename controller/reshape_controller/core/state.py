@@ -85,7 +85,7 @@ class State:
         """Number of live jobs of each priority."""
         self._unanswered: dict[JobId, None] = {}
         self._queued: dict[JobId, None] = {}
-        self._pinned: dict[JobId, None] = {}
+        self._settled: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
         self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
         self._changes = ChangeSet()
@@ -126,9 +126,10 @@ class State:
         return bool(self._queued)
 
     @property
-    def any_pinned(self) -> bool:
-        """Whether a person has pinned a job."""
-        return bool(self._pinned)
+    def any_size_settled(self) -> bool:
+        """Whether a job has a size whatever the policy: a person has pinned it, or its program uses
+        fewer GPUs than it had."""
+        return bool(self._settled)
 
     def has_queued_above(self, priority: int) -> bool:
         """Whether a job of a higher priority is queued, so that it may preempt one of this."""
@@ -177,10 +178,10 @@ class State:
                 self._queued[job_id] = None
             else:
                 self._queued.pop(job_id, None)
-            if job.pinned is not None:
-                self._pinned[job_id] = None
-            elif self._pinned:
-                self._pinned.pop(job_id, None)
+            if job.pinned is not None or job.uses:
+                self._settled[job_id] = None
+            elif self._settled:
+                self._settled.pop(job_id, None)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
         look_at_s = job.look_at_s
@@ -198,7 +199,7 @@ class State:
         self.pending_shrinks.pop(job.id, None)
         self._unanswered.pop(job.id, None)
         self._queued.pop(job.id, None)
-        self._pinned.pop(job.id, None)
+        self._settled.pop(job.id, None)
         self._recent.pop(job.id, None)
         self.snapshot_builder.job_changed(job.id)
 

@@ -89,6 +89,7 @@ class JobChanges(TypedDict, total=False):
     only_host_because: str
     unfit_on: tuple[HostId, ...]
     pinned: int | None
+    uses: int
     progress_at_s: float | None
     measured: tuple[Measured, ...]
     trend: Trend | None

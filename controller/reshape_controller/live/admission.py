@@ -106,7 +106,7 @@ def size_to_pin(job: Job, size: object) -> int | None:
     """Check a requested size and return it; None for all sizes. Raises Refused."""
     if size is None:
         return None
-    sizes = replace(job, pinned=None, trial=SizeTrial()).sizes
+    sizes = replace(job, pinned=None, trial=SizeTrial(), uses=0).sizes
     message = f"{size!r:.40} is not a GPU count of {job.id}"
     if isinstance(size, int) and not isinstance(size, bool):
         if size in sizes:

@@ -106,7 +106,7 @@ class Planner:
     def _may_act(self, state: State) -> bool:
         """Whether there may be something to decide, by the word of a policy that says so."""
         may_act = getattr(self.policy, "may_act", None)
-        if may_act is None or state.any_pinned:
+        if may_act is None or state.any_size_settled:
             return True
         return bool(may_act(queued=state.any_queued, idle=state.any_idle))
 

@@ -93,6 +93,7 @@ def observed_state(
         reached=reached,
         refused=ended is not None and ended.refused,
         ending=status.ending and (memory.desired is None or memory.desired.mode is not Mode.EXIT),
+        devices_used=hook.devices_used if running and hook is not None else None,
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 

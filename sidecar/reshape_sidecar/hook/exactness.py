@@ -96,7 +96,7 @@ def before_training(model: Any, position: Any, settings: HookSettings) -> Verdic
 
 def after_first_step(model: Any, position: Any, verdict: Verdict) -> Verdict:
     """Return ``verdict`` with the reasons that the traced step shows."""
-    graphs = list(_step_graphs(model))
+    graphs = list(step_graphs(model))
     for reason in (*pipeline_reasons.of_step(graphs), *position.data.reasons_of_step(graphs)):
         verdict = verdict.worse(reason)
     strange = sorted(set(_strange_variables(model)))
@@ -170,7 +170,8 @@ def _py_dataset_class() -> Any:
     return PyDataset
 
 
-def _step_graphs(model: Any) -> Iterator[Any]:
+def step_graphs(model: Any) -> Iterator[Any]:
+    """Yield the graphs of the traced training step; none of a step that runs eagerly."""
     function = model.train_function
     candidates = [function]
     for cell in getattr(function, "__closure__", None) or ():
@@ -184,7 +185,7 @@ def _step_graphs(model: Any) -> Iterator[Any]:
 def _strange_variables(model: Any) -> Iterator[str]:
     """Yield the names of variables in the traced step that no checkpoint holds."""
     known = variables.handles(model)
-    for graph in _step_graphs(model):
+    for graph in step_graphs(model):
         for variable in graph.variables:
             if id(variable.handle) not in known:
                 yield variable.name

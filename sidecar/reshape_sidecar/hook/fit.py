@@ -87,6 +87,9 @@ class FitContext(Protocol):
     def pause_pacer(self, seconds: float) -> None:
         """Leave out time in which no step ran."""
 
+    def look_at_devices(self, model: Any, now_s: float) -> None:
+        """Report how many devices the training of ``model`` uses (``now_s`` is monotonic)."""
+
     def late_steps(self) -> int:
         """Return how many steps ended too late for the device truth."""
 
@@ -280,6 +283,7 @@ class Fit:
         reports = first or job.reporter.due(now_s)
         if reports:
             self.name_script_state()
+            job.look_at_devices(self.model, now_s)
         if first:
             job.reporter.phase_ended("first_step_s")
             job.reporter.phase(HookPhase.TRAINING)

@@ -18,6 +18,7 @@ from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
 from reshape_sidecar.hook.step_clock import StepClock
 from reshape_sidecar.wire import (
+    LEVEL_DEVICES,
     LEVEL_EVALUATIONS,
     LEVEL_TIMES,
     WIRE_LEVEL,
@@ -122,6 +123,11 @@ class ProgressReporter:
     def report_target(self, target: TargetProgress) -> None:
         """Set the judgement of the target accuracy; the next report sends it."""
         self.update(target=target)
+
+    def report_devices_used(self, devices: int | None) -> None:
+        """Set how many devices this process uses; the next report sends it, if the agent knows."""
+        if self.level >= LEVEL_DEVICES:
+            self._report = dataclasses.replace(self._report, devices_used=devices)
 
     def report_evaluations(self, evaluations: tuple[Evaluation, ...]) -> None:
         """Set the newest evaluations; the next report sends them to an agent that knows them."""

@@ -43,6 +43,7 @@ from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.target import TargetJudge
+from reshape_sidecar.hook.used_devices import UsedDevices
 from reshape_sidecar.hook.values import Writer
 from reshape_sidecar.wire import Trajectory
 
@@ -70,6 +71,7 @@ class Training:
         self._shuffles = shuffles
         self.target = TargetJudge(settings.target, reporter.report_target)
         self.evaluations = EvaluationLog(reporter.report_evaluations)
+        self._used_devices = UsedDevices(len(settings.devices))
         self.fit: Fit | None = None
         self.models = models.Models()
         self.ended_callbacks = callback_state.EndedCallbacks()
@@ -414,6 +416,11 @@ class Training:
         """Leave out time in which no step ran, so that the pacer does not make up for it."""
         if self._pacer is not None:
             self._pacer.pause(seconds)
+
+    def look_at_devices(self, model: Any, now_s: float) -> None:
+        """Report how many devices the training of ``model`` uses (``now_s`` is monotonic)."""
+        if self.settings.workers == 1:
+            self.reporter.report_devices_used(self._used_devices.fit_steps(model, now_s))
 
     def late_steps(self) -> int:
         """Return how many steps ended too late for the device truth."""

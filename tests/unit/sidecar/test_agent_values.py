@@ -221,6 +221,16 @@ def test_only_a_living_process_is_reported_with_its_pid_and_devices() -> None:
     assert (seen.pid, seen.start_time, seen.devices) == (None, None, ())
 
 
+def test_the_devices_that_a_living_process_uses_are_reported() -> None:
+    memory = Memory(desired=OLD, devices=("a", "b"))
+    hook = HookReport(1, HookPhase.TRAINING, devices_used=1)
+    for running, used in ((True, 1), (False, None)):
+        process = TrainingProcess(5, 77, 9, 1.0, running=running)
+        status = InitStatus(1, 1, process)
+        seen = reporting.observed_state(spec("./t"), memory, status, True, 1, (), hook=hook)
+        assert seen.devices_used == used
+
+
 def test_the_seconds_of_a_reshape_add_up() -> None:
     timestamps = Timestamps(100.0, 100.1, saved_at_s=101.1, ended_at_s=101.3, swept_at_s=101.6)
     times = timing.stop_times(timestamps)

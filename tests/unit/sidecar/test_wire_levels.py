@@ -25,6 +25,7 @@ from reshape_sidecar.wire import (
     Prepared,
     PrepareStage,
     Progress,
+    Reached,
     Saves,
     Standby,
     StandbyState,
@@ -72,12 +73,18 @@ LEVEL_4: dict[str, Any] = LEVEL_3 | {
     "progress": LEVEL_2["progress"]
     | {"evaluations": [{"type": "Evaluation", "metric": "val_loss", "step": 7, "value": 0.5}]},
 }
-LEVEL_6: dict[str, Any] = LEVEL_4 | {
+LEVEL_5: dict[str, Any] = LEVEL_4 | {
+    "reached": {"type": "Reached", "attempt": 1, "step": 6},
+    "refused": True,
+}
+LEVEL_6: dict[str, Any] = LEVEL_5 | {
     "progress": LEVEL_4["progress"]
     | {"evaluation_s": 1.5, "epoch_end_s": 2.0, "apart_s_per_step": 0.02},
+    "ending": True,
     "silent_s": 20.0,
+    "devices_used": 1,
 }
-BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4, 5: LEVEL_4, 6: LEVEL_6}
+BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4, 5: LEVEL_5, 6: LEVEL_6}
 FULL = Observed(
     "j",
     1,
@@ -109,6 +116,10 @@ FULL = Observed(
     prepare=("g",),
     prepared=Prepared(("g",), PrepareStage.DEVICE_BARRIER),
     silent_s=20.0,
+    reached=Reached(1, 6),
+    refused=True,
+    ending=True,
+    devices_used=1,
 )
 DESIRED = Desired(1, "j", 1, 2, Mode.RUN, ("g", "h"), prepare=("g",))
 PLAIN = {
@@ -120,6 +131,10 @@ PLAIN = {
 @pytest.mark.parametrize("level", BY_LEVEL)
 def test_a_controller_gets_the_fields_of_its_level_and_no_others(level: int) -> None:
     assert codec.to_value(at_level(FULL, level)) == BY_LEVEL[level]
+
+
+def test_every_level_is_in_this_table() -> None:
+    assert list(BY_LEVEL) == list(range(1, WIRE_LEVEL + 1))
 
 
 @pytest.mark.parametrize("level", BY_LEVEL)

@@ -22,7 +22,7 @@ const COLUMNS = [
   { head: "State", cell: (job) => html`<${State} value=${job.state} stage=${job.stage} />` },
   { head: "GPUs", cell: (job) => job.size || "–", number: true },
   { head: "Submitted", cell: (job) => html`<${Time} at=${job.submitted_at_s} />`, narrow: false },
-  { head: "Ends", cell: (job) => (job.finished_at_s !== null ? html`<${Time} at=${job.finished_at_s} />` : fromNow(job.predicted_end_at_s)) },
+  { head: "End", cell: (job) => (job.finished_at_s !== null ? html`<${Time} at=${job.finished_at_s} />` : fromNow(job.predicted_end_at_s)) },
   { head: "Why", cell: (job) => job.reason || "–", text: true, plain: true, narrow: false },
 ];
 
