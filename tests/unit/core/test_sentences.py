@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId
+from reshape_controller.http.render import job_view
 from reshape_controller.scheduling.legal_moves import with_fixed_jobs
 from reshape_controller.scheduling.only_option import only_option
+from reshape_controller.store.protocol import JobRow
+from reshape_sidecar.wire import Saves
 from tests.support.clusters import Cluster
+from tests.support.container import Knobs
 from tests.support.world import World
 
 A, B = JobId("a"), JobId("b")
@@ -79,3 +87,15 @@ def test_a_job_that_starts_is_not_said_to_be_unable_to_save() -> None:
     cluster.runs("ro", 1, fixed_because=cannot)
     found = with_fixed_jobs(plan, cluster.snapshot().running).text
     assert found == f"All jobs end in 25 min (predicted); ro is not reshaped: {cannot}"
+
+
+@pytest.mark.parametrize(("hangs", "told"), [(True, False), (False, True)])
+def test_that_a_program_cannot_save_is_told_only_once_it_trains(hangs: bool, told: bool) -> None:
+    world = World().boot()
+    world.new_containers[A] = Knobs(program=Saves.NEVER, hangs=hangs)
+    world.submit("a", 2)
+    world.plan(("a", 2))
+    job = replace(world.job("a"), saves=Saves.NEVER)
+    row = JobRow(job.id, "a", "ada", job.state, 1, 0.0, job)
+    assert job.stage.value == ("starting" if hangs else "training")
+    assert bool(job_view(row).fixed_because) is told
