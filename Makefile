@@ -10,14 +10,14 @@ TORCH := .venv-pytorch
 WORKERS ?= 2
 # These tests wait more than they compute.
 test kubernetes kubernetes-workers: WORKERS = 3
-kubernetes-kueue: WORKERS = 0
+kubernetes-kueue kubernetes-pytorch: WORKERS = 0
 # GATE=1: of a tier the tests marked "gate", of random tests a third of the examples (docs/dev/ci.md).
 GATE ?=
 export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-workers bench-replay bench-kubernetes bench-handover findings gpu gpu-bundle clean
+.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-pytorch kubernetes-workers bench-replay bench-kubernetes bench-handover findings gpu gpu-bundle clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -42,7 +42,7 @@ demo:  ## Replay the case study while the rest installs, then run it: two Tensor
 
 test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB, FerretDB or Kubernetes
 	$(MAKE) check
-	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not ferretdb and not kubernetes and not kueue and not page"
+	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not ferretdb and not kubernetes and not kubernetes_pytorch and not kueue and not page"
 
 check: setup  ## Format, lint, types, import contracts and commit subjects
 	$(BIN)/ruff format --check .
@@ -97,6 +97,10 @@ kubernetes-kueue: setup  ## Jobs beside the real Kueue on two nodes of its own (
 	$(BIN)/python -m tests.kubernetes.grounds prepare
 	$(BIN)/python -m tests.kubernetes.kueue prepare
 	$(PYTEST) -m kueue tests/kubernetes/test_kueue.py
+
+kubernetes-pytorch: setup $(TORCH)/.ready  ## A Trainer script in a pod, reshaped 2-1-2 on two nodes of its own (root; installs PyTorch: 4.5 GB)
+	$(BIN)/python -m tests.kubernetes.grounds prepare
+	$(PYTEST) -m kubernetes_pytorch tests/kubernetes/test_pytorch.py
 
 kubernetes-workers:
 	@echo $(WORKERS)

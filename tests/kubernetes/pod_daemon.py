@@ -23,7 +23,15 @@ from reshape_gpu.errors import ClientError
 from reshape_gpu.target import of_home
 from reshape_gpu.values import JobView
 from tests.kubernetes import claim_folder, image
-from tests.kubernetes.namespace import CORE, PACKAGES, SHARED, Namespace, Thing, eventually
+from tests.kubernetes.namespace import (
+    CORE,
+    PACKAGES,
+    SHARED,
+    Namespace,
+    Thing,
+    eventually,
+    open_to_all,
+)
 from tests.support.daemon_bed import PROGRAM, ROOT, SAVES, Bed
 
 KERAS = (ROOT / "examples" / "mnist_like" / "train.py").read_text()
@@ -149,9 +157,14 @@ class PodDaemon(Bed):
             assert killed < KILLS_MAX, self.log.read_text()
 
     def place(self, name: str, script: str) -> str:
-        """Put a script onto the shared volume; where it is, as a record says it."""
+        """Put a script onto the shared volume; where it is, as a record says it.
+
+        It may write beside itself there.
+        """
         folder = self.namespace.shared / "code" / name
         folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(folder, Path):
+            open_to_all(folder)
         (folder / f"{name}.py").write_text(script)
         return f"claim:{SHARED}/code/{name}"
 

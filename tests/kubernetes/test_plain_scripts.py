@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.namespace import Thing, eventually
 from tests.kubernetes.pod_daemon import ATTEMPT_LABEL, BATCH_GROUP, JOB_ANNOTATION, PodDaemon
 
@@ -52,12 +53,13 @@ def _condition(job: Thing) -> str:
 
 
 def test_a_script_writes_beside_itself_and_its_files_outlive_its_pod(
-    daemon: PodDaemon, one_node: None
+    daemon: PodDaemon, one_node: None, own_cluster: Grounds
 ) -> None:
     up(daemon)
-    job = daemon.submit_program(
-        "writes", WRITES_BESIDE_ITSELF, [4], 1, retries=0, user="ada@lab", shared_memory_gb=2
-    )
+    fields = {"retries": 0, "user": "ada@lab", "shared_memory_gb": 2}
+    record = daemon.program_record("writes", WRITES_BESIDE_ITSELF, [4], 1, **fields)
+    (daemon.namespace.folder / "code" / "writes").chmod(0o755)  # its owner's alone, who is root
+    job = str(daemon.json("submit", str(record))["id"])
     daemon.wait(job, "completes", state="completed")
     assert condition(daemon, job).startswith("Complete")
     (pod,) = daemon.pods_of(job)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from reshape_sidecar import codec
-from reshape_sidecar.agent import environment
+from reshape_sidecar.agent import environment, script_variables
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
@@ -139,7 +139,7 @@ class ZygoteBed:
     def use_zygote(self, *words: str) -> None:
         """Have init keep a zygote for ``words``; do not wait for it."""
         spec, env = self.spec(*(words or ("train.py",))), self.environment()
-        command = environment.zygote_command(spec)
+        command = environment.zygote_command(spec, script_variables.names_of_libraries(spec))
         assert command is not None
         key = environment.zygote_key(spec, env)
         env = environment.zygote_variables(spec, env)

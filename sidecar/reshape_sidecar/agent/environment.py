@@ -80,8 +80,10 @@ def hooked(spec: AttemptSpec) -> bool:
     return known and hook_index(words) is not None
 
 
-def zygote_command(spec: AttemptSpec) -> tuple[str, ...] | None:
+def zygote_command(spec: AttemptSpec, names: tuple[str, ...] = ()) -> tuple[str, ...] | None:
     """Return the command of the zygote; None if training is no Python script of a framework.
+
+    ``names``: what the script takes from libraries on top of PyTorch (``script_variables``).
 
     It is as long as the cold command where that is possible, because the fork shows that command in
     the zygote's place.
@@ -93,7 +95,9 @@ def zygote_command(spec: AttemptSpec) -> tuple[str, ...] | None:
         return None
     words = (*program(spec)[:index], str(hook_path().with_name(ZYGOTE)))
     if is_pytorch:
-        words = (*words, FOR_RANKS if spec.processes is Processes.PER_GPU else FOR_PYTORCH)
+        is_per_gpu = spec.processes is Processes.PER_GPU
+        on_top = ":".join([FOR_RANKS, ",".join(names)]) if names else FOR_RANKS
+        words = (*words, on_top if is_per_gpu else FOR_PYTORCH)
     room = _length(command(spec)) - _length(words)
     return (*words, "_" * (room - 1)) if room > 0 else words
 

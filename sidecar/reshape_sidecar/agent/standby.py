@@ -31,7 +31,8 @@ def request(
     """
     if spec.standby is Shortcut.OFF or base.get(SWITCH) == "off":
         return "switched off"
-    command = environment.zygote_command(spec)
+    names = run_as(user, script_variables.names_of_libraries, spec)
+    command = environment.zygote_command(spec, names)
     if command is None:
         return f"no zygote for this command of a job with framework {spec.framework}"
     left_bytes = cgroup.memory_left_bytes()

@@ -60,6 +60,8 @@ class World:
     imports: import_world.ImportWorld
     cgroup_mounts: list[bytes]
     """Where cgroups are mounted, read while every module is there."""
+    lazy: frozenset[str] = frozenset()
+    """Modules that import others as their attributes are read; they hold none of these now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def replay(order: Order, world: World, connection: Connection) -> None:
             if world.framework == TENSORFLOW:
                 _set_logger()
 
-    ImportReplay(world.absent, world.records, check, done).begin()
+    ImportReplay(world.absent, world.records, check, done, world.lazy).begin()
     if not world.hooked:
         hook = [name for name in sys.modules if name.startswith("_reshape_hook")]
         process_image.keep([sys.modules.pop(name) for name in hook])

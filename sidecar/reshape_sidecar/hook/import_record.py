@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -152,6 +153,8 @@ class ImportRecorder(importlib.abc.MetaPathFinder):
         self._known: set[str] = set()
         self._import = builtins.__import__
         self._state = _ProcessState()
+        self._bare: dict[str, frozenset[str]] = {}
+        """Attributes that each module of a class of its own had when its body had run."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -186,6 +189,28 @@ class ImportRecorder(importlib.abc.MetaPathFinder):
         }
         self.modules[name].steps.append(Attributes(module, changed))
         vars(module).update({key: before[key] for key in changed})
+
+    def import_name(self, name: str) -> None:
+        """Import a module (``transformers.trainer``), or what the import of an attribute of one
+        imports (``transformers:Trainer``). What fails here fails in the script too, which says why.
+        """
+        module, _, attribute = name.partition(":")
+        with contextlib.suppress(Exception):
+            found = importlib.import_module(module)
+            if attribute:
+                getattr(found, attribute)
+
+    def empty_lazy_modules(self) -> frozenset[str]:
+        """Take from modules of classes of their own what they have got since their body ran, so
+        that a script's read of an attribute imports again; return their names."""
+        lazy = set()
+        for name, attributes in self._bare.items():
+            module = sys.modules.get(name)
+            if module is not None and type(module) is not ModuleType:
+                lazy.add(name)
+                for attribute in [one for one in vars(module) if one not in attributes]:
+                    delattr(module, attribute)
+        return frozenset(lazy)
 
     def own_variables(self) -> frozenset[str]:
         """Return the environment variables that the recorded imports set."""
@@ -227,6 +252,9 @@ class ImportRecorder(importlib.abc.MetaPathFinder):
             del loader.create_module, loader.exec_module
             with self._body(record):
                 execute(module)
+            made = sys.modules.get(name)
+            if made is not None and type(made) is not ModuleType:
+                self._bare[name] = frozenset(vars(made))
 
         loader.create_module, loader.exec_module = create_module, exec_module
 

@@ -53,6 +53,7 @@ class ImportReplay(MetaPathFinder):
     """A finder for hidden modules.
 
     ``check`` is called before each import by the script, with the module's name; ``done`` after it.
+    ``lazy``: modules of classes of their own that take their submodules as attributes.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ImportReplay(MetaPathFinder):
         records: Records,
         check: Callable[[str], object] = lambda _: None,
         done: Callable[[], object] = lambda: None,
+        lazy: frozenset[str] = frozenset(),
     ) -> None:
         self._absent = absent
         """What ``hide`` has returned; None in the place of a module that is back."""
@@ -70,6 +72,7 @@ class ImportReplay(MetaPathFinder):
         """
         self._check = check
         self._done = done
+        self._lazy = lazy
         self._busy = False
 
     def begin(self) -> None:
@@ -149,7 +152,7 @@ class ImportReplay(MetaPathFinder):
     def _set_in_parent(self, name: str) -> None:
         parent, _, child = name.rpartition(".")
         holder = sys.modules.get(parent) if parent else None
-        if type(holder) is ModuleType:
+        if type(holder) is ModuleType or (parent in self._lazy and holder is not None):
             vars(holder).setdefault(child, sys.modules[name])
 
     def _import(self, name: str, watched: set[str]) -> None:

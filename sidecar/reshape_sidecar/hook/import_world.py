@@ -24,6 +24,14 @@ PREFIXES = (
 NOT_READ = frozenset({"TF_CONFIG", "PYTORCH_NVML_BASED_CUDA_CHECK"})
 """Variables with such a prefix that are read later, and may differ from start to start. Lightning
 sets the second before it imports PyTorch, which reads it whenever it looks for GPUs."""
+LIBRARIES = ("accelerate", "transformers")
+"""Libraries on top of PyTorch that a zygote imports if the script does."""
+OF_LIBRARIES = (*LIBRARIES, "huggingface_hub", "safetensors", "tokenizers")
+"""Packages that read variables of ``LIBRARY_PREFIXES`` when they are imported."""
+LIBRARY_PREFIXES = (
+    *("ACCELERATE_", "DISABLE_TELEMETRY", "HF_", "HUGGINGFACE_", "HUGGING_FACE_", "SAFETENSORS_"),
+    *("SM_", "SMP_", "TOKENIZERS_", "TRANSFORMERS_", "USE_JAX", "USE_TF", "USE_TORCH", "XDG_"),
+)
 SUFFIXES = (".py", ".so")
 
 Stamp = tuple[int, int]
@@ -61,6 +69,11 @@ def read_by_imports(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.startswith(PREFIXES) and name not in NOT_READ
     }
+
+
+def read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an import of ``LIBRARIES`` may read beside the framework's."""
+    return {name: text for name, text in environment.items() if name.startswith(LIBRARY_PREFIXES)}
 
 
 def stamps(packages: Iterable[str]) -> dict[str, Stamp | None]:
@@ -101,11 +114,14 @@ class Comparison:
         if name.partition(".")[0] in sys.stdlib_module_names:
             return None
         world = self._world
-        now = read_by_imports(environment)
+        now, then = read_by_imports(environment), read_by_imports(world.variables)
+        if name.partition(".")[0] in OF_LIBRARIES:
+            now |= read_by_libraries(environment)
+            then |= read_by_libraries(world.variables)
         changed = {
             one: now.get(one)
-            for one in sorted({*now, *world.variables} - world.own)
-            if now.get(one) != world.variables.get(one)
+            for one in sorted({*now, *then} - world.own)
+            if now.get(one) != then.get(one)
         }
         if not changed:
             return None

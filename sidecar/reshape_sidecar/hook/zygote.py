@@ -1,11 +1,12 @@
-"""``python [opts] PATH/hook/zygote.py [torch|ranks]``: a process with its framework, to fork.
+"""``python [opts] PATH/hook/zygote.py [torch|ranks[:NAMES]]``: a process with imports, to fork.
 
 Does: imports the framework, checks that it runs one thread and has touched no device, and forks a
 training process at each order. An order is a socket that comes over the socket from init; the fork
 reads the rest from it. A second socket makes the fork a successor. With TensorFlow it loads the
 hook as ``run.py`` does, and its forks run under it; with ``torch`` they run the script alone. With
 ``ranks`` a fork is the parent of the ranks of a PyTorch job, and forks these, which run under the
-hook. Ends with init, or if a check fails.
+hook. NAMES is what the script takes from libraries on top of PyTorch (``import_world.LIBRARIES``):
+``transformers:Trainer,accelerate``. Ends with init, or if a check fails.
 """
 
 import sys
@@ -77,6 +78,9 @@ class Framework(NamedTuple):
     """The hook's module that begins in a fork; None: the forks run without the hook."""
     child: str = f"{HOOK}.fork_child"
     """The module that makes a fork what a cold start would be."""
+    names: tuple[str, ...] = ()
+    """Modules of libraries on top of the framework (``transformers.trainer``), and attributes of
+    these (``transformers:Trainer``), which a lazy module imports as they are read."""
 
 
 TENSORFLOW = Framework(
@@ -92,6 +96,16 @@ FRAMEWORKS = {"torch": PYTORCH, "ranks": RANKS}
 """By the first argument; without one of these it is TensorFlow."""
 
 
+def framework_of(word: str) -> Framework:
+    """Return the framework that the first argument names, with what the script takes on top."""
+    name, _, names = word.partition(":")
+    found = FRAMEWORKS.get(name, TENSORFLOW)
+    if not names:
+        return found
+    words = tuple(names.split(","))
+    return found._replace(module=words[-1].partition(":")[0].partition(".")[0], names=words)
+
+
 def _program() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py")
 
@@ -105,6 +119,20 @@ def _load_program() -> tuple[types.ModuleType, types.CodeType]:
     program.__file__ = path
     exec(code, program.__dict__)
     return program, code
+
+
+def import_framework(recorder: Any, framework: Framework) -> None:
+    """Import all that a zygote imports. Raises Unfit."""
+    for name in (*framework.imports, *framework.later):
+        try:
+            if name in framework.later:
+                recorder.import_later(name, framework.imports[0])
+            else:
+                importlib.import_module(name)
+        except Exception as error:
+            raise Unfit(f"import {name}: {type(error).__name__}: {error}") from None
+    for name in framework.names:
+        recorder.import_name(name)
 
 
 def prepare(program: Any, framework: Framework) -> Any:
@@ -135,15 +163,11 @@ def prepare(program: Any, framework: Framework) -> Any:
     score = image.oom_score()
     image.set_oom_score("1000")
     variables = surroundings.read_by_imports(os.environ)
+    if framework.names:
+        variables |= surroundings.read_by_libraries(os.environ)
     with recorder.recording():
-        for name in (*framework.imports, *framework.later):
-            try:
-                if name in framework.later:
-                    recorder.import_later(name, framework.module)
-                else:
-                    from_hook(name)
-            except Exception as error:
-                raise Unfit(f"import {name}: {type(error).__name__}: {error}") from None
+        import_framework(recorder, framework)
+    lazy = recorder.empty_lazy_modules() if framework.names else frozenset()
     for name in framework.preloads:
         from_hook(name)
     if framework is TENSORFLOW:
@@ -175,6 +199,7 @@ def prepare(program: Any, framework: Framework) -> Any:
         dict.fromkeys(absent),
         imports,
         child.cgroup.mount_points(),
+        lazy,
     )
 
 
@@ -214,13 +239,24 @@ def serve(control: Any, world: Any, child: str) -> list[str] | None:
         os.waitpid(middle, 0)
 
 
+def begin_without_names(control: int, environment: dict[str, str], reason: str) -> None:
+    """Begin again in this process, without the libraries on top of the framework: with these it
+    cannot be forked."""
+    print(f"zygote: without {sys.argv[1].partition(':')[2]}: {reason}", flush=True)
+    words = [w.partition(":")[0] if w == sys.argv[1] else w for w in sys.orig_argv]
+    os.set_inheritable(control, True)
+    os.execve(sys.executable, words, environment)
+
+
 def main(program: Any, framework: Framework) -> list[str] | None:
     """Prepare and serve; return the arguments of a child, None at the end."""
-    number = int(os.environ[ENV_CONTROL])
+    number, environment = int(os.environ[ENV_CONTROL]), dict(os.environ)
     os.set_inheritable(number, False)
     try:
         world = prepare(program, framework)
     except Unfit as error:
+        if framework.names:
+            begin_without_names(number, environment, str(error))
         import json
         import socket
 
@@ -234,7 +270,7 @@ def main(program: Any, framework: Framework) -> list[str] | None:
 
 if __name__ == "__main__":
     program, code = _load_program()
-    framework = FRAMEWORKS.get(sys.argv[1] if sys.argv[1:] else "", TENSORFLOW)
+    framework = framework_of(sys.argv[1] if sys.argv[1:] else "")
     arguments = main(program, framework)
     if arguments is None:
         os._exit(0)

@@ -79,6 +79,45 @@ dist.destroy_process_group()
 ABORT = r"^(terminate called without an active exception|.* aborted after its script: .*)\n"
 """What a rank and its parent say if PyTorch aborts as Python ends, as a cold rank does now and
 then."""
+TRAINER = """
+import os, sys
+import torch
+import accelerate
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback
+from transformers import TrainingArguments, set_seed
+rank = os.environ["RANK"]
+def say(*words):
+    os.write(1, (" ".join(map(str, ("rank", rank, *words))) + "\\n").encode())
+class Losses(TrainerCallback):
+    def on_log(self, args, state, control, logs=None, **_):
+        if "loss" in logs:
+            say("loss", state.global_step, logs["loss"])
+set_seed(3)
+say("imported", *sorted(name for name in sys.modules if "reshape" not in name))
+config = BertConfig(
+    vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+)
+rows = [{"input_ids": torch.tensor([n % 64] * 12), "labels": n % 2} for n in range(64)]
+told = TrainingArguments(
+    "out", use_cpu=True, report_to="none", disable_tqdm=True, max_steps=3, logging_steps=1,
+    save_strategy="no",
+)
+Trainer(
+    BertForSequenceClassification(config), told, train_dataset=rows, callbacks=[Losses()]
+).train()
+say("class", sys.modules[Trainer.__module__].Trainer is Trainer)
+say("trained", *sorted(name for name in sys.modules if "reshape" not in name))
+"""
+IMPORTS_TRAINER = """
+    import torch
+    import accelerate
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback
+    from transformers import TrainingArguments, set_seed
+"""
+LEFT_OUT = "import torch\nimport accelerate\n"
+SETS_FOR_LIBRARIES = """
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = str(1)
+import accelerate"""
 SETS = """
 import os
 os.write(1, b"ABOVE\\n")
@@ -159,6 +198,97 @@ def test_each_rank_sees_the_world_of_a_cold_start(bed: ZygoteBed) -> None:
         one, other = found[False][rank], found[True][rank]
         assert one["before"]["environ"]["RANK"] == str(rank)
         assert_same_with_torch(one, other)
+
+
+@pytest.fixture(scope="module")
+def with_trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZygoteBed]:
+    """A zygote that has imported what a script for Trainer takes from its libraries."""
+    with ranks_bed(tmp_path_factory.mktemp("trainer")) as made:
+        made.script("train.py", TRAINER)
+        zygote = made.ready("train.py")
+        assert zygote.state is StandbyState.READY, zygote.reason
+        yield made
+
+
+def test_a_rank_sees_the_world_of_a_cold_start_where_its_zygote_has_imported_trainer(
+    with_trainer: ZygoteBed,
+) -> None:
+    bed, text = with_trainer, (SCRIPTS / "world_torch.py").read_text()
+    for old, new in (
+        ("\n\nclass Sample", SAY),
+        ('print("WORLD', 'say("WORLD'),
+        ("register(print", "register(say"),
+        ("sys.exit(3)", "sys.exit(0)"),
+        ("    import torch\n\n    torch.manual", f"{IMPORTS_TRAINER}\n    torch.manual"),
+        ("    model =", JOINS_GROUP),
+        ("    after =", LEAVES_GROUP),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    bed.script("world.py", text)
+    shutil.copy(ITEMS, bed.code)
+    found = {}
+    for cold in (False, True):
+        ended, output = bed.run("world.py", "argument", devices=RANKS, cold=cold)
+        assert (ended.exit_code, output) == (0, ""), output
+        assert ended.how is (StartKind.COLD if cold else StartKind.ZYGOTE), ended.fallback
+        found[cold] = world = worlds((bed.code / "world-1").read_text())
+        for part in ("imports", "trained"):  # Python has its codec without its module
+            world[part]["modules"] = [m for m in world[part]["modules"] if m != "encodings.ascii"]
+        for rank in range(RANKS):
+            (bed.code / f"world-{rank}").unlink()
+    assert_same_with_torch(found[False], found[True])
+
+
+def test_trainer_trains_in_forks_that_have_imported_it_as_in_cold_ranks(
+    with_trainer: ZygoteBed,
+) -> None:
+    forked, output = of_ranks(with_trainer, "train.py")
+    assert (forked.how, forked.exit_code) == (StartKind.ZYGOTE, 0), forked.fallback or output
+    shutil.rmtree(with_trainer.checkpoints)
+    cold, as_cold = of_ranks(with_trainer, "train.py", cold=True)
+    assert cold.exit_code == 0, as_cold
+    for line, wanted in zip(*map(lines_of_ranks, (output, as_cold)), strict=True):
+        assert line == wanted, set(line.split()) ^ set(wanted.split())
+    assert len(re.findall(r"rank \d loss", output)) == RANKS * 3, output
+
+
+def lines_of_ranks(output: str) -> list[str]:
+    """What ranks say, sorted; a library may print without a line end before."""
+    found = re.findall(r"rank \d (?:class|imported|loss|trained) .*", output)
+    return sorted(line.replace("encodings.ascii ", "") for line in found)
+
+
+def test_a_variable_that_the_library_reads_is_compared_at_its_import(tmp_path: Path) -> None:
+    with ranks_bed(tmp_path) as bed:
+        bed.script("train.py", TRAINER.replace("import accelerate", SETS_FOR_LIBRARIES))
+        zygote = bed.ready("train.py")
+        assert zygote.state is StandbyState.READY, zygote.reason
+        ended, output = of_ranks(bed, "train.py")
+        assert ended.exit_code == 0, output
+        assert ended.how is StartKind.COLD
+        assert "the script sets HF_HUB_DISABLE_TELEMETRY above its imports" in (
+            ended.fallback or ""
+        )
+
+
+def test_a_library_that_cannot_be_forked_is_left_out_of_the_zygote(tmp_path: Path) -> None:
+    library = tmp_path / "site" / "accelerate"
+    library.mkdir(parents=True)
+    library.joinpath("__init__.py").write_text(
+        "import os, threading, time\n"
+        "os.environ['OMP_SEEN'] = 'set by the import'\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    with ranks_bed(tmp_path / "bed", str(library.parent)) as bed:
+        bed.script("train.py", TRAIN.replace("STEPS", "5").replace("import torch\n", LEFT_OUT, 1))
+        zygote = bed.ready("train.py")
+        assert zygote.state is StandbyState.READY, zygote.reason
+        ended, output = of_ranks(bed, "train.py")
+        assert (ended.how, ended.exit_code) == (StartKind.ZYGOTE, 0), ended.fallback or output
+        assert output.count("step 4") == RANKS
+        log = (bed.folder.logs / "zygote.log").read_text()
+        assert "zygote: without accelerate: the import of the framework has started 1 thread" in log
 
 
 def test_forked_ranks_train_to_the_last_bit_as_cold_ones(bed: ZygoteBed) -> None:

@@ -27,6 +27,17 @@ MODULES = {
     "quiet.py": "import warnings\nwith warnings.catch_warnings():\n"
     "    warnings.filterwarnings('ignore', 'quiet')\n    import low",
     "top.py": "import sys\nimport pack, pack.extra, low\nsys.modules['alias'] = low",
+    "lazy/__init__.py": "import importlib, sys, types\n"
+    "class Lazy(types.ModuleType):\n"
+    "    def __getattr__(self, name):\n"
+    "        if name != 'thing':\n"
+    "            raise AttributeError(name)\n"
+    "        self.thing = importlib.import_module('lazy.part').thing\n"
+    "        return self.thing\n"
+    "made = Lazy('lazy')\n"
+    "made.__path__, made.__spec__ = __path__, __spec__\n"
+    "sys.modules['lazy'] = made",
+    "lazy/part.py": "import low\nthing = 'a thing'",
     "other.py": "import atexit, pack.inner\n"
     "atexit.register(lambda: print('other ends', pack.inner.__name__))",
 }
@@ -44,21 +55,26 @@ if sys.argv[1] == "again":
     with recorder.recording():
         import quiet, low, top, other
         recorder.import_later("pack.later", "pack")
+        for name in ("lazy", "lazy:thing", "lazy:nothing", "nowhere"):
+            recorder.import_name(name)
+    lazy = recorder.empty_lazy_modules()
     del os.environ["LOW"]
     warnings.filters[:] = filters
     absent = hide([name for name in sys.modules if name not in before])
-    ImportReplay(absent, packed(absent, recorder.modules)).begin()
+    ImportReplay(absent, packed(absent, recorder.modules), lazy=lazy).begin()
 calls = []
 watch = ImportWatch()
-for name in ("low", "pack", "pack.extra", "top"):
+for name in ("low", "pack", "pack.extra", "lazy.part", "top"):
     watch.after(name, lambda module, name=name: calls.append([name, module.__name__]))
 random.seed(3)
 exec(sys.argv[2])
 names = ("low", "pack", "pack.inner", "pack.extra", "pack.later", "top", "alias", "other", "quiet")
+names += ("lazy", "lazy.part")
 print(json.dumps({
     "calls": calls,
     "there": [name for name in names if name in sys.modules],
     "attributes": [name for name in ("inner", "extra") if hasattr(sys.modules.get("pack"), name)],
+    "lazy": sorted(vars(sys.modules["lazy"])) if "lazy" in sys.modules else [],
     "pace": getattr(sys.modules.get("pack"), "pace", None),
     "environment": os.environ.get("LOW"),
     "drawn": random.random(),
@@ -75,6 +91,9 @@ IMPORTS = (
     "import other, top",
     "import quiet",
     "import pack.later",
+    "import lazy",
+    "from lazy import thing",
+    "import lazy.part; lazy.thing",
 )
 
 
@@ -128,6 +147,15 @@ def test_variables_that_an_import_reads_are_compared() -> None:
     assert found.variables == {"OMP_NUM_THREADS": "1", "TF_A": None}
     assert comparison.difference("queue", {"OMP_NUM_THREADS": "1"}) is None, "standard library"
     assert read_by_imports(same) == {"TF_A": "1", "TF2_BEHAVIOR": "1"}
+
+
+def test_variables_of_libraries_are_compared_at_the_import_of_one() -> None:
+    comparison = Comparison(world(tuple(sys.path), HF_HOME="/a"))
+    assert comparison.difference("numpy", {}) is None, "a script may set it below this import"
+    found = comparison.difference("transformers.trainer", {"TRANSFORMERS_VERBOSITY": "info"})
+    assert found is not None
+    assert found.variables == {"HF_HOME": None, "TRANSFORMERS_VERBOSITY": "info"}
+    assert comparison.difference("huggingface_hub", {"HF_HOME": "/a"}) is None
 
 
 def test_a_module_in_a_folder_of_the_script_is_noticed_and_a_plain_folder_is_not(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar.agent import script_variables
+from reshape_sidecar.agent import environment, script_variables
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+from reshape_sidecar.wire import Processes
 
 SPEC = AttemptSpec("j", 1, "j", ("t",), "/c", "/p", "http://x", 1, DeviceMode.SIMULATED)
 
@@ -42,6 +43,35 @@ def test_a_default_stays_below_what_the_record_sets_and_other_names_are_left_out
     (tmp_path / "train.py").write_text("import os\n" + text)
     spec = replace(SPEC, code=str(tmp_path), command=("python", "train.py"))
     assert script_variables.after(spec, {"TF_SEEN": "record"}) == {"TF_SEEN": "record"}
+
+
+def test_what_a_script_of_ranks_takes_from_libraries_is_found(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch, accelerate.utils as tools\n"
+        "import transformers\n"
+        "from transformers import Trainer, BertConfig as Config\n"
+        "from transformers.trainer_utils import *\n"
+        "from .transformers import mine\n"
+        "def later():\n    import accelerate\n    return transformers.set_seed(1), tools.gather\n"
+    )
+    spec = replace(SPEC, code=str(tmp_path), command=("python", "train.py"))
+    assert script_variables.names_of_libraries(spec) == (), "it has one process"
+    ranks = replace(spec, framework="pytorch", processes=Processes.PER_GPU)
+    found = script_variables.names_of_libraries(ranks)
+    assert found == (
+        "accelerate.utils",
+        "accelerate.utils:gather",
+        "transformers",
+        "transformers.trainer_utils",
+        "transformers:BertConfig",
+        "transformers:Trainer",
+        "transformers:set_seed",
+    )
+    command = environment.zygote_command(ranks, found)
+    assert command is not None
+    assert f"ranks:{','.join(found)}" in command
+    missing = replace(ranks, command=("python", "absent.py"))
+    assert script_variables.names_of_libraries(missing) == ()
 
 
 def test_without_a_script_that_can_be_read_nothing_is_added(tmp_path: Path) -> None:
