@@ -222,7 +222,7 @@ class ZygoteBed:
         """Start ``words``, wait for the end; return the process and its output."""
         began = self.start(*words, devices=devices, cold=cold, key=key)
         ended = self.ended()
-        return ended, self.log()[began.log_offset_bytes :]
+        return ended, self.log(begin_bytes=began.log_offset_bytes)
 
     def run_both(self, code: int, *words: str, devices: int = 1) -> tuple[str, str]:
         """Run ``words`` as a fork and cold, each to its end with ``code``; return both outputs."""
@@ -239,9 +239,9 @@ class ZygoteBed:
         self.ask(Sweep(generation, kill_after_s))
         self.until("sweep", lambda: self.status().swept >= generation)
 
-    def log(self, name: str = "training.log") -> str:
+    def log(self, name: str = "training.log", *, begin_bytes: int = 0) -> str:
         path = self.folder.logs / name
-        return path.read_text() if path.exists() else ""
+        return path.read_bytes()[begin_bytes:].decode() if path.exists() else ""
 
     def gone(self, pid: int, start_time: int) -> None:
         """Wait for the end of a process after that of init."""

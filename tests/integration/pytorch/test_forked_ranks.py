@@ -314,7 +314,7 @@ def trains(bed: ZygoteBed) -> tuple[TrainingProcess, dict[int, int]]:
     """Start ranks that train without end; return their parent, and their pids once they step."""
     began = bed.start("endless.py", devices=RANKS)
     assert began.how is StartKind.ZYGOTE, began.fallback
-    bed.until("steps", lambda: bed.log()[began.log_offset_bytes :].count("step 4") == RANKS)
+    bed.until("steps", lambda: bed.log(begin_bytes=began.log_offset_bytes).count("step 4") == RANKS)
     return began, pids(began.pid)
 
 

@@ -72,7 +72,7 @@ def released(bed: ZygoteBed) -> tuple[TrainingProcess, str]:
     assert began is not None
     assert began.how is StartKind.SUCCESSOR
     ended = bed.ended()
-    return ended, bed.log()[began.log_offset_bytes :]
+    return ended, bed.log(begin_bytes=began.log_offset_bytes)
 
 
 @pytest.mark.parametrize(("case", "stop", "devices"), [("arrays", 11, 2), ("pipeline", 10, 4)])

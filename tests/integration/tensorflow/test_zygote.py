@@ -310,5 +310,5 @@ def waiting(bed: ZygoteBed) -> TrainingProcess:
     """Start a fork that has used its device and waits."""
     training = bed.start("wait.py")
     assert training.how is StartKind.ZYGOTE
-    bed.until("a line", lambda: "WAITS" in bed.log()[training.log_offset_bytes :])
+    bed.until("a line", lambda: "WAITS" in bed.log(begin_bytes=training.log_offset_bytes))
     return training
