@@ -8,6 +8,7 @@ begun and whose predictions depend on the same values share one estimate.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from reshape_controller.core.model import JobId, Length
 from reshape_controller.core.profile_book import Answers, ProfileBook
@@ -60,6 +61,21 @@ class QueuedWork:
         return tuple(map(min, self.durations_ms, self.gang.durations_ms))
 
 
+class SmallerSize(NamedTuple):
+    """A size to which a running job may shrink."""
+
+    keeps: int
+    """The GPUs that the job keeps."""
+    releases: int
+    """The GPUs that it releases."""
+    step_s: float
+    """Seconds of one iteration there."""
+    lost_part: float
+    """The part of its iterations that it does not do there."""
+    shrinks: tuple[tuple[JobId, int]]
+    """The job with the size, as an option has them."""
+
+
 @dataclass(slots=True, eq=False)
 class JobEstimate:
     """The time-independent figures from which the predictor computes a job's times."""
@@ -106,6 +122,8 @@ class JobEstimate:
     """
     gang_room: object = None
     """The room to which ``gang_work`` refers."""
+    smaller: list[SmallerSize] | None = None
+    """The smaller sizes of a running job; None until they are computed."""
     min_step_s: dict[tuple[int, tuple[tuple[str, int], ...]], float] = field(default_factory=dict)
     """Shortest iteration (seconds) that the job could have, by the smallest size, and the largest
     one on each GPU type, that it could get."""
@@ -124,7 +142,7 @@ class JobEstimate:
         """Forget every figure, because the type's speeds or lengths are others now."""
         self.set_costs(book, answers, job_type, start)
         self.trains = self.own_end = False
-        self.best_among = None
+        self.best_among = self.smaller = None
         for figures in (self.step_times_s, self.train_times_s, self.min_step_s):
             if figures:
                 figures.clear()

@@ -192,14 +192,13 @@ class Donors:
         return beside_idle, Exclusions([*self.exclusions.entries, *others])
 
     def _compute(self, job: JobView) -> Donor:
-        forecast, predictor = self.forecast, self.forecast.predictor
-        end = forecast.end_ms(job)
-        times = predictor.donor_times(job, lends=forecast.rules.lends)
-        now, job_id = job.size, job.id
+        forecast = self.forecast
+        end, times = forecast.end_ms(job), forecast.predictor.donor_times(job)
+        steps, fixed_s = times.steps, times.fixed_s
         smaller = [  # ``to_ms`` written out: it runs thousands of times in a decision
-            (size, now - size, round(total_s * 1000.0), lost_part, ((job_id, size),))
-            for size, total_s, lost_part in times.smaller
+            (keeps, released, round((fixed_s + steps * step_s) * 1000.0), lost_part, shrinks)
+            for keeps, released, step_s, lost_part, shrinks in times.smaller
         ]
-        others_end = forecast.latest_end_without((job_id,))
+        others_end = forecast.latest_end_without((job.id,))
         saving, reshape_ms = self.min_saving_ms(end), to_ms(times.reshape_s)
         return Donor(job, end, saving, others_end, times.release_s, reshape_ms, smaller)

@@ -153,8 +153,9 @@ class QueueReach:
         self.limits_ms: list[int] = []
         """The limit for each GPU type; -1: no job could use any."""
         jobs, ends_ms = schedule.jobs, schedule.ends_ms
+        shortest_ms = [job.shortest_ms for job in jobs]
         for number in range(type_count):
-            starts = [end - job.shortest_ms[number] for job, end in zip(jobs, ends_ms, strict=True)]
+            starts = [end - ms[number] for ms, end in zip(shortest_ms, ends_ms, strict=True)]
             self.limits_ms.append(max([-1, *starts]))
 
     @cached_property

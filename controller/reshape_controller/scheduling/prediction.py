@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reshape_controller.core.job_estimate import SmallerSize
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -22,9 +24,11 @@ class Prediction:
 class DonorTimes(NamedTuple):
     """The times of a running job that gives GPUs."""
 
-    smaller: list[tuple[int, float, float]]
-    """A smaller size, the seconds until the job has left if it is reshaped to it now, and the part
-    of its steps that it does not do there."""
+    smaller: list[SmallerSize]
+    steps: float
+    """Iterations that are left if it is reshaped now."""
+    fixed_s: float
+    """Seconds beside them until it has left."""
     release_s: float
     """Seconds from the request until its GPUs are free."""
     reshape_s: float

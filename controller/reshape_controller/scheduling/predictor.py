@@ -15,6 +15,7 @@ from reshape_controller.core.job_estimate import (
     GangWork,
     JobEstimate,
     QueuedWork,
+    SmallerSize,
 )
 from reshape_controller.core.knowledge import at_size
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism, Spans
@@ -350,35 +351,33 @@ class Predictor:
         steps = self._remaining_steps(estimate)
         return steps + self.lost_steps(job) if job.loses else steps
 
-    def donor_times(self, job: JobView, *, lends: bool) -> DonorTimes:
-        """Return the times of a running job that gives GPUs. With ``lends`` also the parts of its
-        steps that it does not do."""
+    def donor_times(self, job: JobView) -> DonorTimes:
+        """Return the times of a running job that gives GPUs."""
         estimate = self.estimate(job)
-        times_s = self._step_times_s(job, estimate, job.gpu_type, hosts_of(job))
-        now = job.size
+        smaller = estimate.smaller
+        if smaller is None:
+            smaller = estimate.smaller = self._smaller_sizes(job, estimate)
         reshape_s = self._reshape_s(estimate, moves=False)
-        fixed_s, steps = reshape_s + estimate.exit_s, self._steps_after_reshape(job, estimate)
+        steps, fixed_s = self._steps_after_reshape(job, estimate), reshape_s + estimate.exit_s
+        return DonorTimes(smaller, steps, fixed_s, self.release_cost_s(estimate.cost), reshape_s)
+
+    def _smaller_sizes(self, job: JobView, estimate: JobEstimate) -> list[SmallerSize]:
+        times_s, now = self._step_times_s(job, estimate, job.gpu_type, hosts_of(job)), job.size
         step_s = times_s.get(now, 0.0)
-        smaller = []
-        for size in job.sizes:
-            if size < now:
-                each_s = times_s[size]
-                lost_part = 1.0 - step_s / each_s if lends else 0.0
-                smaller.append((size, fixed_s + steps * each_s, lost_part))
-        return DonorTimes(smaller, self.release_cost_s(estimate.cost), reshape_s)
+        return [
+            SmallerSize(
+                size, now - size, times_s[size], 1.0 - step_s / times_s[size], ((job.id, size),)
+            )
+            for size in job.sizes
+            if size < now
+        ]
 
     def lent_end_ms(self, job: JobView, keeps: int, end_ms: int, newcomer_end_ms: int) -> int:
         """Return when a donor will have left that gets its GPUs back once its newcomer has ended:
         it loses two reshapes, and the newcomer's stay at its smaller size. ``end_ms``: when it
         would have left otherwise. All times are from now."""
-        lost_part = self.lost_parts(job)[keeps]
-        return end_ms + lent_loss_ms(to_ms(self.reshape_s(job)), lost_part, newcomer_end_ms)
-
-    def lost_parts(self, job: JobView) -> dict[int, float]:
-        """Return, by smaller size, the part of its steps that a running job does not do there."""
-        times_s = self.step_times_s(job, job.gpu_type, hosts_of(job))
-        step_s = times_s.get(job.size, 0.0)
-        return {size: 1.0 - step_s / times_s[size] for size in job.sizes if size < job.size}
+        parts = {size.keeps: size.lost_part for size in self.donor_times(job).smaller}
+        return end_ms + lent_loss_ms(to_ms(self.reshape_s(job)), parts[keeps], newcomer_end_ms)
 
     def best_s(self, job: JobView, largest: MaxSizes, room: GangRoom | None = None) -> float:
         """Return the seconds that a queued job needs alone, at the size and on the GPU type that
