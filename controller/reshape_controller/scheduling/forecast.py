@@ -140,7 +140,7 @@ class Forecast:
         horizon_s = inf
         if rules.critical_first and self.gpus:
             horizon_s = (self.free_sum_ms + self._queue_area_ms) / self.gpus / 1000.0
-        return turns_by_time(snapshot, self.predictor, rules, horizon_s)
+        return turns_by_time(snapshot, self.predictor, self.queue_index, rules, horizon_s)
 
     def _split_queue(self, head_max: int) -> None:
         """Fill the head of the queue, and sum up its tail."""
@@ -164,11 +164,11 @@ class Forecast:
     def _queue_area_ms(self) -> int:
         """The area of all queued jobs, in GPU milliseconds."""
         area_ms = 0
-        for (estimate, _), entry in self.queue_index.classes.items():
-            if self._can_ever_start(entry.job):
-                room = self._room_of(entry.job)
-                work = self.predictor.work_of(estimate, entry.job, self.types, room)
-                area_ms += entry.count * work.area_ms
+        for (estimate, _, _), entry in self.queue_index.classes.items():
+            job = entry.job
+            if self._can_ever_start(job):
+                work = self.predictor.work_of(estimate, job, self.types, self._room_of(job))
+                area_ms += len(entry.jobs) * work.area_ms
         return area_ms
 
     def _can_ever_start(self, job: JobView) -> bool:

@@ -1,4 +1,4 @@
-"""The index of the queued jobs: how many are of a class, and which have waited too long.
+"""The index of the queued jobs: which are of a class, and which have waited too long.
 
 It is updated in place, view by view; ``cluster_index`` says when.
 """
@@ -20,18 +20,23 @@ from reshape_controller.scheduling.predictor import Predictor
 class QueueClass:
     """Queued jobs that share an estimate and may start on the same hosts."""
 
-    job: JobView
-    """Any job that is or was of the class."""
-    count: int = 0
-    """The number of jobs that are of the class now."""
+    jobs: dict[JobId, JobView]
+
+    @property
+    def job(self) -> JobView:
+        """Any job of the class."""
+        return next(iter(self.jobs.values()))
+
+
+_ClassKey = tuple[JobEstimate, HostId | None, tuple[HostId, ...]]
+"""The estimate of a class, the only host on which its jobs may start, and those that they avoid."""
 
 
 class QueueIndex:
-    """The queued jobs: how many are of a class, and which have waited too long."""
+    """The queued jobs: which are of a class, and which have waited too long."""
 
     def __init__(self) -> None:
-        self.classes: dict[tuple[JobEstimate, HostId | None], QueueClass] = {}
-        """The classes by estimate and the only host on which their jobs may start."""
+        self.classes: dict[_ClassKey, QueueClass] = {}
         self._jobs: dict[JobId, tuple[JobView, JobEstimate]] = {}
         self._submitted: list[tuple[float, JobId]] = []
         """Times of submission, ascending, of the jobs without a longest wait of their own."""
@@ -43,11 +48,11 @@ class QueueIndex:
         self.drop(job.id)
         estimate = predictor.estimate(job)
         self._jobs[job.id] = job, estimate
-        key = (estimate, job.only_host)
+        key = (estimate, job.only_host, job.unfit_on)
         queue_class = self.classes.get(key)
         if queue_class is None:
-            queue_class = self.classes[key] = QueueClass(job)
-        queue_class.count += 1
+            queue_class = self.classes[key] = QueueClass({})
+        queue_class.jobs[job.id] = job
         max_wait_s = job.spec.max_wait_s
         if max_wait_s is None:
             insort(self._submitted, (job.waits_since_s, job.id))
@@ -60,10 +65,9 @@ class QueueIndex:
         if known is None:
             return
         job, estimate = known
-        key = (estimate, job.only_host)
-        queue_class = self.classes[key]
-        queue_class.count -= 1
-        if not queue_class.count:
+        key = (estimate, job.only_host, job.unfit_on)
+        del self.classes[key].jobs[job_id]
+        if not self.classes[key].jobs:
             del self.classes[key]
         if self._deadlines_s.pop(job_id, None) is None:
             submitted = self._submitted

@@ -46,7 +46,7 @@ def turns_by_place(snapshot: Snapshot, index: QueueIndex, rules: Rules) -> Queue
 
 
 def turns_by_time(
-    snapshot: Snapshot, predictor: Predictor, rules: Rules, horizon_s: float
+    snapshot: Snapshot, predictor: Predictor, index: QueueIndex, rules: Rules, horizon_s: float
 ) -> QueueTurns:
     """Return the turns by the waits and own best times of the jobs. Overdue jobs come by the time
     at which they became so: by ratio short ones would jump ahead, and a hold would never end.
@@ -54,37 +54,25 @@ def turns_by_time(
     ``horizon_s``: from so long an own best time on a job is critical.
     """
     now_s, by_ratio = snapshot.now_s, rules.queue_order is QueueOrder.RATIO
-    largest, room = snapshot.largest, None
     groups: dict[tuple[int, bool], list[tuple[float, int, JobView]]] = {}
     overdue: list[tuple[float, int, JobView]] = []
-    next_s = inf
-    for job in snapshot.queued:
-        among = largest
-        if job.initialized or job.only_host is not None or job.unfit_on:
-            among = largest_of(legal_moves.hosts_for(snapshot, job))
-        spec = job.spec
-        if may_span(job):
+    next_s, room = inf, None
+    for queue_class in index.classes.values():
+        if may_span(queue_class.job):
             room = room or GangRoom.of(snapshot.hosts)
-            best_s = predictor.best_s(job, among, room)
-        else:
-            best_s = predictor.best_s(job, among)
-        since_s = job.submitted_at_s if job.preempted_at_s is None else job.preempted_at_s
-        due_s = spec.max_wait_s
-        if due_s is None:
-            due_s = max(rules.max_wait_s, rules.guard_lengths * best_s)
-        due_s += since_s
-        if due_s <= now_s:
-            overdue.append((due_s, job.place, job))
-        elif due_s < next_s:
-            next_s = due_s
-        rank = best_s
-        if by_ratio:
-            rank = (since_s - now_s) / best_s if best_s > 0.0 else -inf
-        key = (-spec.priority, best_s < horizon_s)
-        group = groups.get(key)
-        if group is None:
-            groups[key] = [(rank, job.place, job)]
-        else:
+        best_s = rank = _best_s(snapshot, predictor, queue_class.job, room)
+        default_wait_s = max(rules.max_wait_s, rules.guard_lengths * best_s)
+        for job in queue_class.jobs.values():
+            spec = job.spec
+            since_s = job.submitted_at_s if job.preempted_at_s is None else job.preempted_at_s
+            due_s = since_s + (default_wait_s if spec.max_wait_s is None else spec.max_wait_s)
+            if due_s <= now_s:
+                overdue.append((due_s, job.place, job))
+            elif due_s < next_s:
+                next_s = due_s
+            if by_ratio:
+                rank = (since_s - now_s) / best_s if best_s > 0.0 else -inf
+            group = groups.setdefault((-spec.priority, best_s < horizon_s), [])
             group.append((rank, job.place, job))
     in_turn: list[JobView] = []
     for key in sorted(groups):
@@ -94,10 +82,18 @@ def turns_by_time(
     return QueueTurns(in_turn, too_late, next_s, horizon_s)
 
 
+def _best_s(snapshot: Snapshot, predictor: Predictor, job: JobView, room: GangRoom | None) -> float:
+    """Return the seconds that a queued job needs alone where it may start. ``room``: the usable
+    hosts, for a job that may be on several."""
+    hosts = legal_moves.hosts_for(snapshot, job)
+    largest = snapshot.largest if hosts is snapshot.hosts else largest_of(hosts)
+    return predictor.best_s(job, largest, room if may_span(job) else None)
+
+
 def turn_text(snapshot: Snapshot, predictor: Predictor, turns: QueueTurns, job: JobView) -> str:
     """Return why a queued job has its turn before others, as a sentence."""
     room = GangRoom.of(snapshot.hosts) if may_span(job) else None
-    best_s = predictor.best_s(job, largest_of(legal_moves.hosts_for(snapshot, job)), room)
+    best_s = _best_s(snapshot, predictor, job, room)
     if best_s == inf:
         return ""
     if best_s >= turns.horizon_s:
