@@ -9,6 +9,7 @@ cat >train.py <<'PY'
 import copy
 
 import torch
+import torch.distributed.checkpoint as dcp
 from schedulefree import AdamWScheduleFree
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -32,7 +33,7 @@ def losses(model, optimizer, count):
 model, optimizer = begin()
 losses(model, optimizer, 5)
 own = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-saved = copy.deepcopy(get_state_dict(model, optimizer))
+dcp.save(dict(zip(("model", "optimizer"), get_state_dict(model, optimizer))), checkpoint_id="saved")
 straight = losses(model, optimizer, 5)
 
 model, optimizer = begin()
@@ -42,13 +43,15 @@ optimizer.train()
 print("its own state_dict:", losses(model, optimizer, 5) == straight)
 
 model, optimizer = begin()
-set_state_dict(model, optimizer, model_state_dict=saved[0], optim_state_dict=saved[1])
+saved = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+dcp.load(saved, checkpoint_id="saved")
+set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
 optimizer.train()
 again = losses(model, optimizer, 5)
-print("by set_state_dict: first loss", again[0] == straight[0], "later ones", again[1:] == straight[1:])
+print("by distributed checkpoint: first loss", again[0] == straight[0], "later ones", again[1:] == straight[1:])
 PY
 "$python" train.py >seen 2>log || { tail log; exit 1; }
 expect seen <<'SEEN'
 its own state_dict: True
-by set_state_dict: first loss True later ones False
+by distributed checkpoint: first loss True later ones False
 SEEN
