@@ -3,7 +3,7 @@
 # run's beginning. The run after the requeue writes over the row of the run before it: that row keeps the job's
 # first start, so the wait between the runs counts as run time, and the smaller size is in no row.
 . "$(dirname "$0")/parts/begin.sh"
-. "$OLDPWD/$(dirname "$0")/parts/slurm.sh"
+. "$here/parts/slurm.sh"
 
 job=$(submit -N2 --gres=gpu:2 "sleep 8")
 until_state "$job" RUNNING

@@ -7,7 +7,7 @@
 # - AllocTRES has the GPUs twice, as gres/gpu and as gres/gpu:a100.
 # ROWS=FILE keeps the rows, ROWS_JSON=FILE those of --json.
 . "$(dirname "$0")/parts/begin.sh"
-. "$OLDPWD/$(dirname "$0")/parts/slurm.sh"
+. "$here/parts/slurm.sh"
 
 resized=$(submit -N2 --gres=gpu:2 "sleep 14")
 requeued=$(submit --gres=gpu:2 "sleep 6")

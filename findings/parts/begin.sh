@@ -1,5 +1,6 @@
 # Sourced by each script: a temporary folder that is removed at the end, and what all scripts do.
 set -eu
+here=$(cd "$(dirname "$0")" && pwd)
 case ${PYTHON:-} in */*) PYTHON=$(realpath -s "$PYTHON") ;; esac
 folder=$(mktemp -d -p "${FINDING_ROOT:-/tmp}" finding.XXXXXX)
 at_end() { true; }

@@ -1,6 +1,7 @@
 """Slurm's accounting: rows of one JobID are one job, and no row vanishes.
 
-The files in ``slurm/`` are what Slurm 22.05.8 wrote for jobs that ``findings/slurm-rows.sh`` ran.
+The files in ``slurm/`` are what Slurm 22.05.8 wrote of 24 jobs on a cluster as that of
+``findings/parts/slurm.sh``; of the JSON the steps are cut.
 """
 
 from __future__ import annotations
