@@ -348,10 +348,13 @@ def test_the_newest_entries_of_the_history_are_there_and_the_events_go_on_after_
         await it.post("/v1/jobs", RECORD)
         await it.reaches("job", "running")
         recent = (await it.get("/v1/history?limit=200")).json
+        newest = (await it.get("/v1/history?limit=2")).json["events"]
         whole = [entry for event in (await events(it, 0))[1:] for entry in event.data["history"]]
         assert recent["events"] == whole[: len(recent["events"])]
         assert {"submitted", "granted"} <= {entry["kind"] for entry in recent["events"]}
-        assert (await it.get("/v1/history?limit=2")).json["events"] == recent["events"][-2:]
+        assert newest in [whole[at : at + 2] for at in range(len(whole))], (
+            "more may have come since"
+        )
         await it.post("/v1/jobs/job/cancel")
         later = (await events(it, recent["seq"]))[1:]
         assert "cancelled" in {kind for event in later for kind in event.kinds}
