@@ -43,6 +43,8 @@ QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
 OLDEST, NEWEST = "oldest", "newest"
 """The orders of a list, by what comes first; the first is the default."""
 NAME_PATTERN = r"[A-Za-z0-9._*?-]{1,128}"
+STARS_MAX = 3
+"""Stars of a pattern: the steps of a server's regular expression grow with their power."""
 
 
 class JobHandler(Handler):
@@ -157,6 +159,9 @@ class Jobs(JobHandler):
         if name is not None and not re.fullmatch(NAME_PATTERN, name):
             what = f"{name!r:.80} is no pattern of names"
             raise bad_request(what, "query name", "use characters of names, * and ?")
+        if name is not None and name.count("*") > STARS_MAX:
+            what = f"{name!r:.80} has more than {STARS_MAX} stars"
+            raise bad_request(what, "query name", "leave some out, or look through all jobs")
         return name
 
     def _states(self) -> tuple[JobState, ...]:

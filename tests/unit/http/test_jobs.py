@@ -337,3 +337,14 @@ def test_a_user_puts_so_many_bytes_into_the_log_at_once_and_an_operator_any(
             assert (await it.post("/v1/jobs", record)).code == 201
 
     run(tmp_path, test, people)
+
+
+def test_a_pattern_that_a_server_would_match_for_hours_is_refused(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", {**RECORD, "name": "a" * 40})
+        assert (await it.get("/v1/jobs?name=*a*a*")).json["total"] == 1
+        found = await it.get("/v1/jobs?name=" + "*a" * 20)
+        assert (found.code, found.json["path"]) == (400, "query name")
+        assert "more than 3 stars" in found.json["message"]
+
+    run(tmp_path, test)
