@@ -72,6 +72,8 @@ class Gate(tornado.web.RequestHandler):
     """Templates of the paths that this route serves; empty for a path that is no route."""
     body_bytes_max = BODY_BYTES_MAX
     _identity: Identity | None = None
+    _is_counted = False
+    """Whether the request was counted by the pace of its identity."""
     session: Session | None = None
     """The session of the request's cookie, if it has no token."""
 
@@ -185,7 +187,9 @@ class Gate(tornado.web.RequestHandler):
         right = self.right()
         if right is not Right.OPEN:  # a probe is never refused
             self._identity = self.identify()
-            self._keep_pace()
+            if not self._is_counted:  # a stream looks again and again whether its token is valid
+                self._is_counted = True
+                self._keep_pace()
         if self.session is not None and self.request.method not in READS:
             self.check_origin(needed=True)
             self.check_csrf(self.session)

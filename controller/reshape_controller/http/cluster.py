@@ -66,7 +66,8 @@ class Gpus(Handler):
     async def get(self) -> None:
         everything = lists_all(self.identity, self.context.identities.users_see_all)
         user = None if everything else self.identity.name
-        found = await _gpus(self.context.control.store, user)
+        async with self.context.room.turn(self.identity.name):
+            found = await _gpus(self.context.control.store, user)
         self.answer(GpuList(found, self.context.containment.hold.value))
 
 
@@ -135,6 +136,10 @@ class StatePage(Handler):
 
 class MetricsPage(Handler):
     async def get(self) -> None:
+        async with self.context.room.turn(self.share()):
+            await self._answer_figures()
+
+    async def _answer_figures(self) -> None:
         control, metrics = self.context.control, self.context.metrics
         leadership = self.context.leadership
         held = leadership is None or leadership.held

@@ -33,6 +33,8 @@ FLUSH_S = 10.0
 """Longest time for which a client may take nothing of what was sent."""
 HEARTBEAT_S = 15.0
 """A comment is sent after so long without an event: a proxy then keeps the connection."""
+ENTRIES_AT_ONCE = 20
+"""Lines and jobs of a change that are written at once."""
 OPEN_MAX_S = 86400.0
 HEADER = "Last-Event-ID"
 
@@ -86,7 +88,7 @@ class Events(Handler):
     async def _follow(self, seq: int, until_s: float) -> None:
         """Send the records after ``seq`` as they come. Raises StreamClosedError, ApiError."""
         beat_s = time.monotonic() + HEARTBEAT_S
-        await self._send("ready", seq, Position(seq))
+        await self._send("ready", seq, to_json(Position(seq)))
         while not self._is_closed:
             shown = self.context.control.shown_seq()
             if shown != seq:
@@ -127,19 +129,31 @@ class Events(Handler):
         except StoreError:
             return seq  # the next look tries again
         if changes is None or seq > shown:
-            await self._send("reset", shown, Position(shown))
+            await self._send("reset", shown, to_json(Position(shown)))
             return shown
         for count, change in enumerate(changes, 1):
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
-            event = self._visible(change)
-            if event.history or event.jobs:
-                await self._send("record", change.seq, event)
+            text = await self._text_of(change)
+            if text:
+                await self._send("record", change.seq, text)
             self._authorize_now_and_then()
         return shown
 
-    async def _send(self, kind: str, seq: int, value: object) -> None:
-        self.write(f"id: {seq}\nevent: {kind}\ndata: {to_json(value)}\n\n")
+    async def _text_of(self, change: Change) -> str:
+        """What the author may see of a change, as JSON; empty if it is nothing. A change of many
+        jobs takes turns, and is made beside the rest of the daemon. Raises ApiError."""
+        if change.entries <= ENTRIES_AT_ONCE:
+            event = self._visible(change)
+            return to_json(event) if event.history or event.jobs else ""
+        async with self.context.room.turn(self.identity.name):
+            event = await asyncio.to_thread(self._visible, change)
+            if not event.history and not event.jobs:
+                return ""
+            return await asyncio.to_thread(to_json, event)
+
+    async def _send(self, kind: str, seq: int, text: str) -> None:
+        self.write(f"id: {seq}\nevent: {kind}\ndata: {text}\n\n")
         await self._flush()
 
     async def _flush(self) -> None:

@@ -6,13 +6,16 @@ none; ``failures`` has some.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import fields
+from typing import TypeVar
 
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import GpuState, Job, JobId, JobState
 from reshape_controller.http.base import LIMIT_MAX
-from reshape_controller.http.jobs import QUEUED, JobHandler
+from reshape_controller.http.jobs import QUEUED, VIEWS_AT_ONCE, JobHandler
 from reshape_controller.http.overtaking import goes_ahead
 from reshape_controller.store.protocol import JobRow
 from reshape_gpu.overview import FailureLine, GpuCounts, JobLine, Overview
@@ -21,7 +24,10 @@ from reshape_gpu.values import JobView
 LINES = 50
 """Jobs of the queue, and jobs that run, if the request names no number."""
 FAILURES_SHOWN = 10
+PLACES_AT_ONCE = 500
+"""Jobs whose place is found between which the rest of the daemon goes on."""
 DAY_S = 86400.0
+T = TypeVar("T")
 
 
 class OverviewPage(JobHandler):
@@ -29,6 +35,10 @@ class OverviewPage(JobHandler):
 
     async def get(self) -> None:
         lines = self.count("lines", LINES, 0, LIMIT_MAX)
+        async with self.context.room.turn(self.identity.name):
+            await self._answer_overview(lines)
+
+    async def _answer_overview(self, lines: int) -> None:
         context, control = self.context, self.context.control
         user = self.listed_user()
         since_s = context.clock.now_s() - DAY_S
@@ -44,12 +54,14 @@ class OverviewPage(JobHandler):
         jobs = [job for job in control.live_jobs() if user in (None, job.spec.user)]
         runs = [job for job in jobs if job.gpus]
         queue = [job for job in jobs if not job.gpus and job.state in QUEUED]
-        queue.sort(key=lambda job: (self._position(job.id), job.submitted_at_s, job.id))
+        places = [(self._position(job.id), job) async for job in in_pieces(queue, PLACES_AT_ONCE)]
+        places.sort(key=lambda each: (each[0], each[1].submitted_at_s, each[1].id))
         ahead = goes_ahead(runs)
         waits = [
             replace(self._line(job), overtaken_by=await self.overtaking(job, ahead))
-            for job in queue[:lines]
+            async for _, job in in_pieces(places[:lines], VIEWS_AT_ONCE)
         ]
+        trains = [self._line(job) async for job in in_pieces(runs[:lines], VIEWS_AT_ONCE)]
         ready, reason = control.ready()
         self.answer(
             Overview(
@@ -62,7 +74,7 @@ class OverviewPage(JobHandler):
                 len(queue),
                 sum(job.state is JobState.HALTED for job in jobs),
                 len(failures),
-                tuple(map(self._line, runs[:lines])),
+                tuple(trains),
                 tuple(waits),
                 failures[:FAILURES_SHOWN],
                 completions,
@@ -83,6 +95,14 @@ class OverviewPage(JobHandler):
         if self.owns_jobs_of(line.user):
             return line
         return FailureLine(line.id, line.name, line.user, line.at_s, "")
+
+
+async def in_pieces(values: Sequence[T], at_once: int) -> AsyncIterator[T]:
+    """Yield the values; between each few of them the rest of the daemon goes on."""
+    for number, value in enumerate(values, 1):
+        yield value
+        if number % at_once == 0:
+            await asyncio.sleep(0)
 
 
 def line_of(view: JobView) -> JobLine:

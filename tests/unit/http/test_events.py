@@ -306,8 +306,8 @@ def test_a_revoked_token_ends_a_stream_in_the_middle_of_old_records(
     file: list[TokenFile] = []
     send = module.Events._send
 
-    async def revoke(self: module.Events, kind: str, seq: int, value: object) -> None:
-        await send(self, kind, seq, value)
+    async def revoke(self: module.Events, kind: str, seq: int, text: str) -> None:
+        await send(self, kind, seq, text)
         if kind == "record":
             file[0] = file[0].revoked("ada")
 

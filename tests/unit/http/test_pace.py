@@ -11,7 +11,7 @@ import pytest
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Identity, Role
 from reshape_controller.access.token_file import NamedToken, TokenFile, digest
-from reshape_controller.http import connections, room
+from reshape_controller.http import connections, events, room
 from reshape_controller.http.errors import TooSoon
 from reshape_controller.live.pace import NAMES_MAX
 from reshape_sidecar import codec
@@ -80,7 +80,11 @@ async def asked(it: Api, times: int, token: str, path: str = "/v1/jobs?limit=1")
     return list(await asyncio.gather(*[it.ask("GET", path, token=token) for _ in range(times)]))
 
 
-def test_a_greedy_user_is_refused_in_one_form_and_the_others_are_answered(tmp_path: Path) -> None:
+def test_a_greedy_user_is_refused_in_one_form_and_the_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "PACE", 1.0)
+
     async def test(it: Api) -> None:
         answers = [each for _ in range(4) for each in await asked(it, OFTEN // 4, "greedy")]
         refused = [each for each in answers if each.code == 429]
@@ -152,6 +156,25 @@ def test_a_worker_that_reports_without_end_is_refused_alone(tmp_path: Path) -> N
         assert (await it.ask("POST", path, report, token=token)).code == 200
 
     run(tmp_path, test)
+
+
+def test_a_stream_goes_on_while_its_user_asks_too_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "PACE_BURST", 20.0)
+    monkeypatch.setattr(room, "PACE", 0.1)
+    monkeypatch.setattr(events, "AUTHORIZE_S", 0.05)
+
+    async def test(it: Api) -> None:
+        path = "/v1/events?wait_s=3"
+        stream = asyncio.create_task(it.ask("GET", path, token="greedy"))
+        await asyncio.sleep(0.5)
+        assert {each.code for each in await asked(it, 60, "greedy")} == {200, 429}
+        await asyncio.sleep(1.0)
+        assert (await it.post("/v1/jobs", RECORD)).code == 201
+        assert b"event: record" in (await stream).body
+
+    run(tmp_path, test, PEOPLE)
 
 
 def test_probes_and_the_page_are_answered_while_strangers_of_the_same_address_are_not(

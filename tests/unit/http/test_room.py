@@ -89,6 +89,12 @@ def test_long_lists_are_made_in_pieces_and_in_turns(tmp_path: Path) -> None:
     assert codes == [200] * 20
 
 
+@pytest.mark.parametrize("path", ["/v1/overview?lines=1000", "/v1/events?after=0&wait_s=0"])
+def test_what_shows_all_jobs_is_made_in_pieces_and_in_turns(tmp_path: Path, path: str) -> None:
+    codes = flooded(tmp_path, lambda it: it.get(path), 20)
+    assert codes == [200] * 20
+
+
 class Sleepy:
     """A policy that takes long."""
 
