@@ -3,7 +3,8 @@
     python benchmarks/floods.py results.json [--seconds 60] [--only NAME ...]
 
 A real daemon with 128 descriptors and 50 SideCars (SQLite, real sockets; its containers are lines
-of a file). Each flood runs in a process of its own. Meanwhile another user asks 200 small things,
+of a file). Each flood runs in a process of its own, and who is
+refused comes again after 10 ms. Meanwhile another user asks 200 small things,
 each over a connection of its own and once, and jobs of others are started. Results that
 ``results.json`` has are not measured again. Exit code 1 if a bound is broken.
 
@@ -15,6 +16,8 @@ each over a connection of its own and once, and jobs of others are started. Resu
 | polls | the SideCar of one job polls 300 times |
 | trials | 5,000 queued jobs, and one user tries 60 records at once |
 | lists | one user asks for 1,000 jobs, 40 times at once |
+| overviews | one user asks for the overview, 40 times at once |
+| events | one user asks for all old events, 40 times at once |
 | records | one user submits records of 224 kB |
 """
 
@@ -120,8 +123,8 @@ async def flood(name: str, port: int, token: str, job: str, worker: str) -> None
     elif name == "trials":
         tried = json.dumps(record | {"name": "tried", "optional_gpus": [40]}).encode()
         await again_and_again(lambda: ask(port, "POST", "/v1/trials", token, tried), 60)
-    elif name == "lists":
-        await again_and_again(lambda: ask(port, "GET", "/v1/jobs?limit=1000", token), 40)
+    elif name in ALL_JOBS:
+        await again_and_again(lambda: ask(port, "GET", ALL_JOBS[name], token), 40)
     elif name == "records":
         numbers = iter(range(10**9))
 
@@ -133,7 +136,13 @@ async def flood(name: str, port: int, token: str, job: str, worker: str) -> None
         await again_and_again(submit, 10)
 
 
-FLOODS = ("strangers", "logins", "logs", "polls", "lists", "records", "trials")
+ALL_JOBS = {
+    "lists": "/v1/jobs?limit=1000",
+    "overviews": "/v1/overview",
+    "events": "/v1/events?after=0&wait_s=0",
+}
+"""Floods with answers about all jobs, and what they ask for."""
+FLOODS = ("strangers", "logins", "logs", "polls", *ALL_JOBS, "records", "trials")
 
 
 async def small_requests(port: int, token: str, seconds: float) -> list[float | None]:
@@ -241,7 +250,7 @@ async def run(results: Path, seconds: float, only: list[str]) -> int:
                 playing = asyncio.create_task(sidecars.run())
                 await asyncio.to_thread(bed.submit_many, SIDECARS)
                 await until("all train", bed.all_train)
-                await asyncio.to_thread(bed.people, QUEUED if name in ("trials", "lists") else 1)
+                await asyncio.to_thread(bed.people, QUEUED if name in ("trials", *ALL_JOBS) else 1)
                 known[name] = await measured(bed, sidecars, name, seconds)
             finally:
                 if playing is not None:

@@ -35,7 +35,10 @@ class Profiles(Handler):
     body_bytes_max = 2 * BODY_BYTES_MAX
 
     async def get(self) -> None:
-        self.answer(ProfileList(await self.context.control.store.profiles()))
+        async with self.context.room.turn(self.identity.name):
+            found = ProfileList(await self.context.control.store.profiles())
+            text = await asyncio.to_thread(to_json, found)
+        self.answer_text(text)
 
     async def post(self) -> None:
         profiles = parse(body_json(self.body()), "body").profiles

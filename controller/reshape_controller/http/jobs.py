@@ -38,6 +38,8 @@ KEY_CHARS_MAX = 200
 MEMBERS_AT_ONCE = 10
 VIEWS_AT_ONCE = 10
 """Views of jobs between which the rest of the daemon goes on."""
+FEW_VIEWS = 2
+"""Views that take no turn."""
 QUEUED = (JobState.SUBMITTED, JobState.INITIALIZED)
 """States of a job that waits for GPUs, or is about to get some."""
 OLDEST, NEWEST = "oldest", "newest"
@@ -125,7 +127,7 @@ class Jobs(JobHandler):
 
     async def get(self) -> None:
         limit = self.count("limit", 100, 1, LIMIT_MAX)
-        if limit <= VIEWS_AT_ONCE:
+        if limit <= FEW_VIEWS:
             return await self._list(limit)
         async with self.context.room.turn(self.identity.name):
             await self._list(limit)

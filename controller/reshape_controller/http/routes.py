@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from reshape_controller.access.rights import Right
 from reshape_controller.http import profile_views
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ErrorBody
+from reshape_controller.http.json_text import to_json
 from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
 from reshape_gpu import page_login, values
@@ -259,4 +261,9 @@ def _example(part: re.Match[str]) -> str:
 
 class OpenApi(Handler):
     def get(self) -> None:
-        self.answer(document(OPERATIONS, ErrorBody))
+        self.answer_text(_description())
+
+
+@functools.cache
+def _description() -> str:
+    return to_json(document(OPERATIONS, ErrorBody))
