@@ -3,10 +3,10 @@
     python benchmarks/floods.py results.json [--seconds 60] [--only NAME ...]
 
 A real daemon with 128 descriptors and 50 SideCars (SQLite, real sockets; its containers are lines
-of a file). Each flood runs in a process of its own, and who is
-refused comes again after 10 ms. Meanwhile another user asks 200 small things,
-each over a connection of its own and once, and jobs of others are started. Results that
-``results.json`` has are not measured again. Exit code 1 if a bound is broken.
+of a file). Each flood runs in a process of its own; a client that is refused comes again after
+10 ms. Meanwhile another user asks 200 small things, each over a connection of its own and once, and
+jobs of others are started. Results that ``results.json`` has are not measured again. Exit code 1 if
+a bound is broken.
 
 | Flood | What it does |
 |---|---|

@@ -82,8 +82,8 @@ class Home(HomeFolder):
         return self.folder / sessions.FILE_NAME
 
     def prepare(self) -> None:
-        """Create the folder, check that it is writable, and close it and what lies in it to other
-        users, who may only pass through. Raises CliError."""
+        """Create the folder, check that it is writable, and close it to other users, who may only
+        pass through it. Raises CliError."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.folder / f".probe-{os.getpid()}"
@@ -96,12 +96,6 @@ class Home(HomeFolder):
                 str(self.folder),
                 "give a folder that you can write: --home DIR or RESHAPE_HOME",
             ) from None
-        self._close()
-        self._close_entries()
-
-    def _close(self) -> None:
-        """Close the folder to other users, if nobody else can have put anything into it. Raises
-        CliError."""
         status = self.folder.stat()
         mode = stat.S_IMODE(status.st_mode)
         if not mode & _OTHERS:
@@ -118,9 +112,9 @@ class Home(HomeFolder):
         now = f"{mode & ~_OTHERS:03o}"
         log.warning("home-closed", folder=str(self.folder), mode=f"{mode:03o}", now=now)
 
-    def _close_entries(self) -> None:
-        """Close what lies in the folder to other users, as what is made there now is, and say so
-        once. A secret that others could read is not closed: ``_checked`` refuses it."""
+    def close_files(self) -> None:
+        """Close what lies in the folder to other users, as what is made there now is, and log it. A
+        secret that others could read is not closed: ``_checked`` refuses it."""
         closed = []
         with os.scandir(self.folder) as entries:
             for entry in entries:

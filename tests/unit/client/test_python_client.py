@@ -25,10 +25,11 @@ from reshape_gpu import (
     PackageMissing,
     RecordRejected,
     SettingError,
+    answers,
     async_client,
 )
 from reshape_gpu import record as records
-from reshape_gpu.errors import ClientError, Unreachable
+from reshape_gpu.errors import ClientError, TooManyRequests, Unreachable
 from reshape_gpu.logins import Login, Logins, logins_file, write
 from reshape_gpu.target import Target
 from reshape_gpu.usage import Usage, UsageRow
@@ -147,6 +148,14 @@ def test_both_clients_turn_the_same_answers_into_the_same_errors(tmp_path: Path)
         assert type(of_sync.value) is type(of_async.value), data
         assert of_sync.value.problems[0].where == of_async.value.problems[0].where
     assert issubclass(NotFound, ClientError)
+
+
+@pytest.mark.parametrize(("said", "wait_s"), [("7", 7.0), ("", 1.0), ("-7", 1.0), ("soon", 1.0)])
+def test_a_daemon_that_is_asked_too_often_says_when_to_ask_again(said: str, wait_s: float) -> None:
+    body = b'{"message": "ada sends more than 50 requests a second"}'
+    with pytest.raises(TooManyRequests, match="ada sends more") as error:
+        answers.response(at("http://127.0.0.1:1"), 429, {"Retry-After": said}, body)
+    assert error.value.again_after_s == wait_s
 
 
 def test_both_clients_have_the_same_methods() -> None:

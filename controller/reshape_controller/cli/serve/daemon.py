@@ -296,6 +296,7 @@ async def serve(settings: DaemonSettings) -> None:
     home = settings.home
     home.prepare()
     lock = home.lock()
+    home.close_files()
     allow_open_files()
     store, backend = settings.store.make(), settings.backend()
     try:

@@ -28,7 +28,11 @@ from reshape_controller.cli.exits import Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
+from reshape_controller.cli.serve.kubernetes_settings import (
+    KubernetesSettings,
+    is_beyond_loopback,
+    kubernetes_settings,
+)
 from reshape_controller.cli.serve.public_access import public_access
 from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import OPTIONS, checked, devices
@@ -162,7 +166,10 @@ def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
         found = [_problem("API server", error)]
     where = (place.sidecar_address, place.sidecar_port)
     detail = f"{place.sidecar_url}, listening on {where[0]}:{where[1]}"
-    detail += ", with TLS" if place.sidecar_tls else ""
+    if place.sidecar_tls:
+        detail += ", with TLS by the daemon's own key"
+    elif is_beyond_loopback(place.sidecar_url):
+        detail += "; plain HTTP: who reads the network gets the attempts' tokens"
     found.append(_bound("SideCars' address", detail, lambda: bind_beyond_loopback(*where)))
     if place.by_playbook:
         found.append(

@@ -141,7 +141,7 @@ def kubernetes_settings(config: Config) -> KubernetesSettings | None:
         address,
         port,
         url,
-        config.text("sidecar_tls") != "off" and _is_beyond_loopback(url),
+        config.text("sidecar_tls") != "off" and is_beyond_loopback(url),
         by_playbook,
         config.home / "playbooks",
     )
@@ -196,7 +196,7 @@ def _listen(config: Config) -> tuple[str, int]:
     return address_and_port(text, where, remedy)
 
 
-def _is_beyond_loopback(url: str) -> bool:
+def is_beyond_loopback(url: str) -> bool:
     """Whether a URL without TLS leads off this machine."""
     parts = urllib.parse.urlsplit(url)
     try:
