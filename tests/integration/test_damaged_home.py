@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.daemon_bed import DEADLINE_S
 from tests.support.damaged_starts import FILES, damaged, start
 from tests.support.damages import DAMAGES
 
@@ -62,7 +63,7 @@ def test_a_home_that_others_could_read_is_closed_at_a_start_and_told_once(
         each.chmod(0o777 if each.is_dir() else 0o666)
     before = os.umask(0)
     try:
-        first, second = start(home), start(home)
+        first, second = start(home, DEADLINE_S), start(home, DEADLINE_S)
     finally:
         os.umask(before)
     assert (first.code, second.code) == (None, None), first.said + second.said

@@ -55,7 +55,7 @@ class Start:
         return ""
 
 
-def start(home: Path) -> Start:
+def start(home: Path, within_s: float = ANSWER_S) -> Start:
     """Start a daemon, wait until it listens or ends, and end it."""
     paths = os.pathsep.join(str(ROOT / name) for name in SOURCES)
     env = {**os.environ, "PYTHONPATH": paths, "RESHAPE_HOME": str(home)}
@@ -63,7 +63,7 @@ def start(home: Path) -> Start:
     began_s = time.monotonic()
     daemon = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        said, code = _until_it_listens(daemon, began_s + ANSWER_S)
+        said, code = _until_it_listens(daemon, began_s + within_s)
         return Start(said, code, time.monotonic() - began_s, _peak_kib(daemon.pid))
     finally:
         _end(daemon)
