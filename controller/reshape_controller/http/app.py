@@ -261,6 +261,7 @@ class Server:
             body_timeout=BODY_S,
         )
         application.settings["on_permitted"] = self._server.on_permitted
+        application.settings["on_refused"] = self._server.on_refused
         application.settings["refuse"] = self._server.refuse
         if isinstance(listening, Accepting):
             listening.has_room = self._server.has_room

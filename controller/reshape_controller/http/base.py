@@ -95,6 +95,9 @@ class Gate(tornado.web.RequestHandler):
         try:
             await self.permit()
         except Exception:
+            refused = self.application.settings.get("on_refused")
+            if refused is not None:
+                refused(self._stream())
             await self._let_body_come()
             raise
         asks = self.application.settings.get("on_permitted")

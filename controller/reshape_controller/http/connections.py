@@ -25,7 +25,8 @@ from tornado.iostream import IOStream
 HEADER_S = 10.0
 """Longest time from a connection's start until the headers of its first request are there."""
 OPEN_MAX = 16
-"""Requests without a token whose bodies may be awaited at once, such as logins."""
+"""Requests whose bodies may be awaited at once without a token, such as logins, and those that are
+refused."""
 GIVE_WAY_S = 0.05
 """Time that a connection has before it gives way, or a burst of them would close its own first."""
 RESERVED_FILES = 256
@@ -70,7 +71,8 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         """Connections without a request that was permitted or has come whole; the longest wait
         first."""
         self._open: dict[IOStream, None] = {}
-        """Those of them with a request that needs no token, which begins with its headers."""
+        """Those of them whose request is refused, or needs no token, and waits for its body: they
+        give way at once."""
         self._asked: set[IOStream] = set()
         """Connections on which a request has come."""
         self._told: dict[str, tuple[float, bytes]] = {}
@@ -86,7 +88,7 @@ class BoundedServer(tornado.httpserver.HTTPServer):
 
     def has_room(self) -> bool:
         """Whether a connection can be taken, if need be in place of one that gives way."""
-        if self.open_connections < self._connections_max:
+        if self.open_connections < self._connections_max or self._open:
             return True
         oldest = (next(iter(each.values()), None) for each in (self._unknown, self._waiting))
         since_s = min((at_s for at_s in oldest if at_s is not None), default=None)
@@ -170,12 +172,19 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         it is whole its connection still gives way; a few of these may wait."""
         if stream is None:
             return
-        if not is_open:
+        if is_open:
+            self.on_refused(stream)
+        else:
             self._waiting.pop(stream, None)
-        elif stream in self._waiting:
-            self._open[stream] = None
-            if len(self._open) > OPEN_MAX:
-                self._close(next(iter(self._open)))
+
+    def on_refused(self, stream: IOStream | None) -> None:
+        """Note that a request waits for its body only, and nobody needs that more than a new
+        connection."""
+        if stream is None or stream not in self._waiting:
+            return
+        self._open[stream] = None
+        if len(self._open) > OPEN_MAX:
+            self._close(next(iter(self._open)))
 
     def on_request(self, stream: IOStream) -> None:
         """Note that a request is whole."""
@@ -195,7 +204,9 @@ class BoundedServer(tornado.httpserver.HTTPServer):
             count = self._connections_max
             log.warning("connections-full", connections=count, consequence=consequence)
         unknown, stream = next(iter(self._unknown), None), next(iter(self._waiting), None)
-        if unknown is not None:
+        if self._open:
+            self._close(next(iter(self._open)))
+        elif unknown is not None:
             self._drop(unknown)
         elif stream is not None:
             self._close(stream)
