@@ -194,7 +194,7 @@ class Reach:
         """Look at the globals of the script and of modules beside it, but for ``skip``."""
         left_out = frozenset(skip)
         self.owners["os.environ"] = os.environ
-        for name in sorted(os.environ.keys() & origin.words_of_script(len(sys.modules))):
+        for name in sorted(set(os.environ) & origin.words_of_script(len(sys.modules))):
             path = f"os.environ[{name!r}]"
             self._leaf(path, Kind.DATA, os.environ[name], "os.environ", os.environ, name)
         for path, owner, key in origin.patched_by_script(len(sys.modules)):

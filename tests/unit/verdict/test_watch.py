@@ -435,7 +435,7 @@ def test_what_the_state_of_an_object_leaves_out_comes_back() -> None:
 def test_a_variable_of_the_environment_that_the_script_sets_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(origin, "words_of_script", lambda _: {"MARGIN"})
+    monkeypatch.setattr(origin, "words_of_script", lambda _: {"MARGIN", "\ud800"})
     monkeypatch.setenv("MARGIN", "0.5")
     monkeypatch.setenv("OTHER", "1")
     found = Watch(lambda walk: walk.script())
