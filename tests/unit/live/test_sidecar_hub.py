@@ -22,7 +22,7 @@ from reshape_controller.live.sidecar_hub import (
     SidecarHub,
 )
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Desired, Mode, Observed, Phase, Progress
+from reshape_sidecar.wire import Desired, GpuUse, Mode, Observed, Phase, Progress
 from tests.support.world import World
 
 NUMBERS = itertools.count(1000)
@@ -162,6 +162,38 @@ def test_an_honest_sidecar_is_always_heard_at_once() -> None:
         asyncio.run(hub.exchange("a", 1, report, 0.0))
         now_s[0] += 1.0
     assert len(posted) == 4000
+
+
+def test_an_honest_sidecar_is_heard_at_once_beside_a_job_that_reports_without_end() -> None:
+    world = World().boot()
+    posted = list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    for name in ("greedy", "honest"):
+        world.running(name, 1, 1)
+        desired = world.engine.desired(JobId(name))
+        assert desired is not None
+        hub.set_desired(desired)
+    for number in range(1000):
+        report = Observed("greedy", 1, 1, number, Phase.RUNNING, error=f"{number}")
+        asyncio.run(hub.exchange("greedy", 1, report, 0.0))
+    assert len(posted) == LOG_BYTES_AT_ONCE / EVENT_BYTES_LEAST
+    asyncio.run(hub.exchange("honest", 1, Observed("honest", 1, 1, 7, Phase.RUNNING), 0.0))
+    assert isinstance(posted[-1], ev.SideCarReported)
+    assert posted[-1].observed.job == "honest"
+
+
+def test_an_honest_gang_of_many_gpus_is_always_heard_at_once() -> None:
+    now_s, posted = [1000.0], list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+    hub.set_desired(Desired(1, "j", 1, 1, Mode.RUN), workers=8)
+    uses = tuple(GpuUse(f"GPU-{number:032}", 10**10, 10**11, 0.97) for number in range(8))
+    seen = Observed("j", 1, 1, 1, Phase.RUNNING, epoch=1, gpu_use=uses)
+    for worker in range(1, 8):
+        asyncio.run(hub.exchange("j", 1, replace(seen, worker=worker), 0.0))
+    for number in range(1000):  # with a change in each second
+        asyncio.run(hub.exchange("j", 1, replace(seen, sequence=number, error=f"{number}"), 0.0))
+        now_s[0] += 1.0
+    assert len(posted) == 1000
 
 
 def restarted(**owners: str) -> tuple[World, SidecarHub, list[ev.Event]]:
