@@ -58,12 +58,49 @@ def beside(frame: FrameType) -> frozenset[str]:
             given = [_asks_batches(one) or bool(_names(one, ast.Load) & known) for one in call.args]
             name = getattr(call.func, "id", None)
             if name == "enumerate" and any(given):
-                found |= _names(loop.target.elts[0], ast.Store)
+                numbers = _names(loop.target.elts[0], ast.Store)
+                found |= {number for number in numbers if not _accumulates(loop, number)}
             elif name == "zip" and any(given):
                 others = zip(loop.target.elts, given, strict=False)
                 found |= {one for part, is_job in others if not is_job
                           for one in _names(part, ast.Store)}  # fmt: skip
     return frozenset(found)
+
+
+def _accumulates(loop: ast.For | ast.AsyncFor, number: str) -> bool:
+    """Return whether a loop makes its steps, and nothing else, where ``number`` has a multiple:
+    a restart begins at the first batch of a step, so counting from 0 is right there."""
+    tests = [
+        node for node in ast.walk(loop) if isinstance(node, ast.If) and _is_multiple(node, number)
+    ]
+    steps = [node for node in ast.walk(loop) if _calls(node, "step")]
+    guarded = {node for test in tests for node in ast.walk(test) if _calls(node, "step")}
+    others = [test for test in tests if not any(_calls(one, "step") for one in ast.walk(test))]
+    read = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == number]
+    in_tests = sum(len(_reads(test.test, number)) for test in tests)
+    return (
+        bool(steps)
+        and guarded.issuperset(steps)
+        and len(read) - 1 == in_tests  # the target of the loop is one
+        and all(influence.is_output(statement) for test in others for statement in test.body)
+    )
+
+
+def _is_multiple(node: ast.If, number: str) -> bool:
+    """Return whether a test is ``(number + …) % … == …``, and reads the number there alone."""
+    test = node.test
+    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.BinOp):
+        return False
+    is_rest = isinstance(test.left.op, ast.Mod) and isinstance(test.ops[0], ast.Eq)
+    return is_rest and len(_reads(test.left.left, number)) == len(_reads(test, number)) > 0
+
+
+def _reads(node: ast.AST, name: str) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == name]
+
+
+def _calls(node: ast.AST, method: str) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", None) == method
 
 
 def _asks_batches(node: ast.AST) -> bool:

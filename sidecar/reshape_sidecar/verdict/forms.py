@@ -196,6 +196,13 @@ def is_generator(value: Any) -> bool:
     )
 
 
+def process_generators() -> list[Any]:
+    """Return the generators behind the functions of ``random`` and ``numpy.random``."""
+    numpy = sys.modules.get("numpy")
+    functions = [random.random] if numpy is None else [random.random, numpy.random.random]
+    return [getattr(function, "__self__", None) for function in functions]
+
+
 def generator_state(value: Any) -> Any:
     """Return the state of a generator."""
     if isinstance(value, random.Random):

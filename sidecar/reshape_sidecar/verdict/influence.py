@@ -81,6 +81,11 @@ def steers(name: str, files: Iterable[str]) -> bool:
     return found is None or name not in found.bound or name in found.steering
 
 
+def is_output(statement: ast.stmt) -> bool:
+    """Return whether a statement is a call that changes no training."""
+    return isinstance(statement, ast.Expr) and _name_of_call(statement.value) in OUTPUTS
+
+
 def decides_saves(name: str, files: Iterable[str]) -> bool:
     """Return whether the value of a name may decide what the script of ``files`` saves."""
     found = _of_files(tuple(sorted(files)))

@@ -57,7 +57,7 @@ class Reach:
         """Paths of buffers of the model, which a checkpoint holds; they are only compared."""
         self._known: list[Any] = []
         """Objects that a checkpoint holds, and that are not entered."""
-        self._seen: dict[int, str] = {}
+        self._seen: dict[int, str] = dict.fromkeys(map(id, forms.process_generators()), "")
         """The first path to each object, by its identity; empty: a checkpoint holds the object."""
         self.shapes: set[tuple[int, ...]] = set()
         """Shapes of the weights of the model."""

@@ -107,6 +107,33 @@ def test_the_loops_of_the_callers_carry_names_too(tmp_path: Path) -> None:
     assert all("now" not in one for one in found)
 
 
+ACCUMULATES = {
+    "a step each second batch": ("if (i + 1) % 2 == 0:\n  o.step()\n  o.zero_grad()", True),
+    "a line each tenth batch too": ("if i % 2 == 1: o.step()\nif i % 10 == 9: print(1)", True),
+    "a step each batch": ("o.step()\nif i % 2 == 0: target.load(m)", False),
+    "another optimizer at times": ("first.step()\nif i % 5 == 0: second.step()", False),
+    "a copy at times": ("if i % 2 == 1: o.step()\nif i % 10 == 0: target.load(m)", False),
+    "the last batch": ("if i % 2 == 1 or i == last: o.step()", False),
+    "a rate": ("if i % 2 == 1: o.step()\nrate = i / 10", False),
+}
+
+
+@pytest.mark.parametrize("kind", ACCUMULATES)
+def test_a_number_that_only_accumulates_is_right_after_a_restart(kind: str, tmp_path: Path) -> None:
+    body, only_accumulates = ACCUMULATES[kind]
+    file = tmp_path / "accumulates.py"
+    text = "for i, batch in enumerate(job.batches(loader)):\n    look()\n    break\n"
+    file.write_text(text + indented(body, 4) + "\n")
+    found: list[frozenset[str]] = []
+    space = {
+        "job": SimpleNamespace(batches=lambda _: [(1, 2)]),
+        "loader": [(1, 2)],
+        "look": lambda: found.append(carried.beside(sys._getframe(1))),
+    }
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    assert found == [set() if only_accumulates else {"i"}]
+
+
 BESIDE = {
     "enumerate": ("enumerate(job.batches(loader))", "i, (x, y)", {"i"}),
     "a bar around it": ("bar(enumerate(job.batches(loader), 1))", "i, batch", {"i"}),

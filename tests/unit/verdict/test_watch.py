@@ -413,6 +413,16 @@ def test_the_place_in_a_file_that_is_read_is_named() -> None:
     assert names(found) == ["Script.value"]
 
 
+def test_the_generators_of_the_process_are_no_state_of_the_script() -> None:
+    script = Script(draw=random.random, numbers=np.random.rand)
+    found = watch(script)
+    found.begin()
+    script.draw()
+    script.numbers()
+    found.look()
+    assert names(found) == []
+
+
 def test_a_log_that_is_written_is_no_state(tmp_path: Path) -> None:
     with open(tmp_path / "log", "a") as log:
         found = watch(Script(value=log))
