@@ -61,9 +61,8 @@ def beside(frame: FrameType) -> frozenset[str]:
                 numbers = _names(loop.target.elts[0], ast.Store)
                 found |= {number for number in numbers if not _accumulates(loop, number)}
             elif name == "zip" and any(given):
-                others = zip(loop.target.elts, given, strict=False)
-                found |= {one for part, is_job in others if not is_job
-                          for one in _names(part, ast.Store)}  # fmt: skip
+                for part, is_job in zip(loop.target.elts, given, strict=False):
+                    found |= set() if is_job else _names(part, ast.Store)
     return frozenset(found)
 
 

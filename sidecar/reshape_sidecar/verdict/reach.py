@@ -347,8 +347,8 @@ class Reach:
 
     def place(self, path: str, value: Any) -> None:
         """Look at a value that no start can be given."""
-        self._leaf(path, Kind.OPAQUE, value if type(value) is int else repr(type(value)), "", None,
-                   None)  # fmt: skip
+        shown = value if type(value) is int else repr(type(value))
+        self._leaf(path, Kind.OPAQUE, shown, "", None, None)
 
     def kinds(self, path: str, values: Iterable[Any]) -> None:
         """Look at which classes a collection has objects of, such as that of the callbacks."""
