@@ -329,7 +329,13 @@ def pids(parent: int) -> dict[int, int]:
 
 
 def all_gone(began: TrainingProcess, ranks: dict[int, int]) -> Callable[[], bool]:
-    return lambda: not any(proc.read(pid) for pid in (began.pid, *ranks.values()))
+    """Whether none runs. One that nobody has reaped yet runs no more, and holds no device."""
+
+    def runs(pid: int) -> bool:
+        found = proc.read(pid)
+        return found is not None and not found.zombie
+
+    return lambda: not any(map(runs, (began.pid, *ranks.values())))
 
 
 @pytest.mark.parametrize("killed", range(RANKS))
