@@ -22,12 +22,12 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def in_shell(bed: Bed, words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The command as a shell with redirections runs it."""
+    """The command as a shell with redirections runs it; what it writes is read as it is told to."""
     line = f"{sys.executable} -m {PROGRAM} {words}"
     return subprocess.run(
         ["sh", "-c", line],
         capture_output=True,
-        text=True,
+        encoding=more.get("PYTHONIOENCODING", "utf-8"),
         env=bed.environment(**more),
         cwd=bed.folder,
         check=False,
@@ -88,5 +88,6 @@ def test_without_utf_8_tables_are_shown_and_documents_stay_whole(bed: Bed) -> No
     shown = in_shell(bed, "get", PYTHONIOENCODING="latin-1", COLUMNS="100")
     assert shown.returncode == 0, shown.stderr
     assert job in shown.stdout
+    assert "données-?" in shown.stdout, "the reason, with what these letters cannot say"
     told = in_shell(bed, f"get {job} -o json", PYTHONIOENCODING="ascii")
     assert json.loads(told.stdout)["dataset"] == bed.job(job)["dataset"]

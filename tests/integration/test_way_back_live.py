@@ -90,9 +90,9 @@ def test_what_a_program_loses_that_reports_nothing_is_unknown_everywhere(bed: Be
     assert (after["steps_lost"], after["steps_lost_known"]) == (0, False)
     assert "lost an unknown number of steps;" in lines(bed, job)
     assert "an unknown number of steps lost" in " ".join(bed.reshape("timeline").stdout.split())
-    assert "These jobs have lost an unknown number of steps." in " ".join(
-        bed.reshape("usage").stdout.split()
-    )
+    used = " ".join(bed.reshape("usage").stdout.split())
+    assert "These jobs have lost an unknown number of steps, and" in used
+    assert "of the GPU-hours trained were repeated." in used
     (lane,) = [each for each in bed.json("timeline")["jobs"] if each["id"] == job]
     assert lane["steps_lost_known"] is False
 
