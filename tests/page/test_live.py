@@ -114,7 +114,8 @@ def test_a_killed_daemon_comes_back_and_no_event_is_lost_or_shown_twice(
     daemon.up()
     page.wait_for_selector(LIVE)
     daemon.post("/v1/jobs/second/cancel", {})
-    expect(page.locator(".feed")).to_contain_text("cancelled")
+    of_second = page.locator(".feed li").filter(has_text="second")
+    expect(of_second.filter(has_text="cancelled")).to_have_count(1)
     kinds = {"halt-asked", "controller-started", "cancelled"}
     entries = [
         (int(item.get_attribute("data-seq") or 0), item.locator("code").inner_text())

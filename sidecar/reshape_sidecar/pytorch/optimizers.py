@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-
 
 class Steps:
     """Counts the steps of the optimizers between two boundaries."""
@@ -46,5 +44,5 @@ class Steps:
 def _inside(optimizer: Any) -> Iterator[Any]:
     """Yield the optimizers that one wraps, as SAM does."""
     for one in vars(optimizer).values():
-        if isinstance(one, torch.optim.Optimizer) and one is not optimizer:
+        if hasattr(one, "register_step_post_hook") and one is not optimizer:
             yield one
