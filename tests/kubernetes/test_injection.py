@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,6 +23,7 @@ from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.records.errors import RecordInvalid
 from reshape_controller.records.limits import TEXT_LENGTH_MAX
 from reshape_controller.records.parse import from_json, from_yaml
+from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.apply import AttemptObjects
 from reshape_launcher.kubernetes.images import Build
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
@@ -62,6 +64,7 @@ FIELDS: dict[str, Any] = {
 }
 HARMLESS = {"code": "/opt/code", "dataset": "/opt/data", "code in a claim": "folder"}
 CLAIM_VOLUME = "persistentVolumeClaim"
+LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 IN_MANIFEST = ("image", "command[0]", "claim")
 """Fields of which the manifest has the text, each checked by a pattern; and folders of claims."""
 PRINTS = """
@@ -131,8 +134,18 @@ def wrong_with(launcher: KubernetesLauncher, bring: DryRun, field: str) -> Itera
         if text in NO_TEXTS or not arrived(field, text, bring):
             yield f"{where} is not what the pod gets"
         free = field not in IN_MANIFEST and "claim" not in field + text
-        if free and bring.sent and usual and bring.sent.job != usual.job:
+        if free and bring.sent and usual and unlabelled(bring.sent.job) != unlabelled(usual.job):
             yield f"{where} changes the manifest"
+
+
+def unlabelled(job: dict[str, Any]) -> dict[str, Any]:
+    """A Job without the labels of user, job and type, which have the letters of a label alone."""
+    found: dict[str, Any] = json.loads(json.dumps(job))
+    for part in (found, found["spec"]["template"]):
+        labels = part["metadata"]["labels"]
+        for name in (naming.USER, naming.JOB_NAME, naming.JOB_TYPE):
+            assert LABEL.fullmatch(labels.pop(name, "")), job
+    return found
 
 
 def launch(launcher: KubernetesLauncher, fields: dict[str, Any]) -> str | None:
