@@ -6,6 +6,7 @@ It runs no code of the script.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dis
 import functools
@@ -16,6 +17,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from reshape_sidecar import foreign
 
 LIBRARY_PARTS = ("site-packages", "dist-packages", "reshape_sidecar")
 STORES = frozenset({"STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR"})
@@ -100,6 +103,15 @@ def of_script_file(file: str) -> bool:
     if file.startswith("<frozen") or file.startswith(_library_folders()):
         return False
     return not any(part in file for part in LIBRARY_PARTS)
+
+
+@functools.cache
+def tree_of(file: str) -> ast.Module | None:
+    """Return the syntax tree of a file of the script; None if it cannot be read."""
+    try:
+        return ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX))
+    except (OSError, SyntaxError, ValueError):
+        return None
 
 
 def of_script(thing: Any) -> bool:

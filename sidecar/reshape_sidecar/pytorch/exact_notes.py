@@ -56,6 +56,14 @@ def layer_reasons(models: Iterable[Any]) -> Iterator[str]:
             yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
 
 
+def dropout_reasons(models: Iterable[Any]) -> Iterator[str]:
+    """Yield which layers of ``models`` draw random numbers."""
+    for module in (inner for model in models for inner in model.modules()):
+        is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
+        if is_dropout and module.p > 0 and module.training:
+            yield f"{type(module).__name__} draws other numbers at another GPU count"
+
+
 class AutocastLook:
     """Notes in which types a loop's models compute, by a hook in the middle of each."""
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
-from reshape_sidecar.pytorch.loop import dropout_reasons
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.wire import Trajectory
 
@@ -37,7 +36,7 @@ def exact(trainer: Any) -> Verdict:
 def reasons(trainer: Any) -> Iterator[Reason]:
     """Yield what is known against ``exact`` once the fit trains."""
     model = trainer.lightning_module
-    for reason in (*exact_notes.layer_reasons([model]), *dropout_reasons([model])):
+    for reason in (*exact_notes.layer_reasons([model]), *exact_notes.dropout_reasons([model])):
         yield reason, STEPS_ONLY
     if not model.automatic_optimization:
         yield "manual optimization: gradients between two batches are not saved", UNKNOWN

@@ -367,7 +367,7 @@ class Loop(EpochLoop):
         if self._looks == 0:
             self._autocast.end()
         models = self._parts.models
-        for reason in (*exact_notes.layer_reasons(models), *dropout_reasons(models)):
+        for reason in (*exact_notes.layer_reasons(models), *exact_notes.dropout_reasons(models)):
             self._verdict = self._verdict.worse(reason)
         if self._share is not None and (kept := changed_in_workers(self._share.loader)) is not None:
             self._verdict = self._verdict.worse(kept, UNKNOWN)
@@ -425,14 +425,6 @@ def gathered(value: Any) -> list[Any]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
-
-
-def dropout_reasons(models: list[Any]) -> Iterator[str]:
-    """Yield which layers of ``models`` draw random numbers."""
-    for module in (inner for model in models for inner in model.modules()):
-        is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
-        if is_dropout and module.p > 0 and module.training:
-            yield f"{type(module).__name__} draws other numbers at another GPU count"
 
 
 def saved_position(folder: Path | None) -> Position | None:

@@ -11,8 +11,7 @@ import functools
 from collections.abc import Iterable
 from types import FrameType
 
-from reshape_sidecar import foreign
-from reshape_sidecar.hook.script_code import of_script_file
+from reshape_sidecar.hook.script_code import of_script_file, tree_of
 from reshape_sidecar.verdict import influence
 from reshape_sidecar.verdict.forms import PLAIN
 from reshape_sidecar.verdict.reach import Reach
@@ -25,7 +24,12 @@ Loop = ast.For | ast.While | ast.AsyncFor
 def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names that the loops around a frame's line read before they set them, and all
     names that they set. Both are empty where there is no text."""
-    code, loops = _loops(frame)
+    return _names_at(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.cache
+def _names_at(file: str, line: int) -> tuple[frozenset[str], frozenset[str]]:
+    code, loops = _loops(file, line)
     read: set[str] = set()
     bound: set[str] = set()
     for loop in loops:
@@ -46,7 +50,12 @@ def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
 def beside(frame: FrameType) -> frozenset[str]:
     """Return the names that a loop takes from ``enumerate`` or ``zip`` beside the batches of a job:
     these begin again at a restart in mid-epoch."""
-    code, loops = _loops(frame)
+    return _beside_at(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.cache
+def _beside_at(file: str, line: int) -> frozenset[str]:
+    code, loops = _loops(file, line)
     assigned = (node for node in ast.walk(code) if isinstance(node, ast.Assign))
     known = {name for node in assigned if _asks_batches(node.value) for name in _stored(node)}
     found: set[str] = set()
@@ -75,12 +84,11 @@ def _accumulates(loop: ast.For | ast.AsyncFor, number: str) -> bool:
     steps = [node for node in ast.walk(loop) if _calls(node, "step")]
     guarded = {node for test in tests for node in ast.walk(test) if _calls(node, "step")}
     others = [test for test in tests if not any(_calls(one, "step") for one in ast.walk(test))]
-    read = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == number]
     in_tests = sum(len(_reads(test.test, number)) for test in tests)
     return (
         bool(steps)
         and guarded.issuperset(steps)
-        and len(read) - 1 == in_tests  # the target of the loop is one
+        and len(_reads(loop, number)) - 1 == in_tests  # the target of the loop is one
         and all(influence.is_output(statement) for test in others for statement in test.body)
     )
 
@@ -110,12 +118,11 @@ def _stored(node: ast.Assign) -> set[str]:
     return {name for target in node.targets for name in _names(target, ast.Store)}
 
 
-def _loops(frame: FrameType) -> tuple[ast.AST, list[Loop]]:
-    """Return the function around a frame's line, or its module, and the loops around the line."""
-    tree = _tree(frame.f_code.co_filename)
+def _loops(file: str, line: int) -> tuple[ast.AST, list[Loop]]:
+    """Return the function around a line, or its module, and the loops around the line."""
+    tree = tree_of(file)
     if tree is None:
         return ast.Module([], []), []
-    line = frame.f_lineno
     own = _innermost_function(tree, line)
     code = own or tree
     loops = [
@@ -154,14 +161,6 @@ def _enter(frame: FrameType, reach: Reach, *, is_inner: bool) -> frozenset[str]:
         if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays
             reach.take(name, "the loop", owner, name, value)
     return bound if is_module else frozenset()
-
-
-@functools.cache
-def _tree(file: str) -> ast.Module | None:
-    try:
-        return ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX))
-    except (OSError, SyntaxError, ValueError):
-        return None
 
 
 def _read_after(code: ast.AST, loop: Loop) -> set[str]:

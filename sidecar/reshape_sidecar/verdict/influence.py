@@ -15,8 +15,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from reshape_sidecar import foreign
-from reshape_sidecar.hook.script_code import CLOCK
+from reshape_sidecar.hook.script_code import CLOCK, tree_of
 
 OUTPUTS = frozenset(
     {
@@ -101,13 +100,8 @@ def tells_time(name: str, files: Iterable[str]) -> bool:
 @functools.lru_cache(maxsize=4)
 def _of_files(files: tuple[str, ...]) -> _Flow | None:
     """Return the flow between the names of all files; None if one cannot be read."""
-    trees = []
-    for file in files:
-        try:
-            trees.append(ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX)))
-        except (OSError, SyntaxError, ValueError):
-            return None
-    return _Flow(trees)
+    trees = [tree for tree in map(tree_of, files) if tree is not None]
+    return _Flow(trees) if len(trees) == len(files) else None
 
 
 class _Flow:

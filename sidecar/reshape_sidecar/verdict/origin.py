@@ -11,9 +11,9 @@ import functools
 import itertools
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
-from reshape_sidecar import foreign
 from reshape_sidecar.hook import script_code
 from reshape_sidecar.verdict import influence
 
@@ -142,15 +142,10 @@ def functions_set(part: Any) -> list[str]:
     return [name for name in sorted(names) if callable(vars(part)[name])]
 
 
-@functools.lru_cache(maxsize=64)
-def _nodes_of(file: str | None) -> tuple[ast.AST, ...]:
-    """Return the nodes of a file's code; none if it cannot be read."""
-    if file is None:
-        return ()
-    try:
-        return tuple(ast.walk(ast.parse(foreign.read(file, foreign.SCRIPT_BYTES_MAX))))
-    except (OSError, SyntaxError, ValueError):
-        return ()
+def _nodes_of(file: str | None) -> Iterator[ast.AST]:
+    """Yield the nodes of a file's code; none if it cannot be read."""
+    if file is not None and (tree := script_code.tree_of(file)) is not None:
+        yield from ast.walk(tree)
 
 
 def _is_of_script(name: str, module: Any) -> bool:

@@ -156,7 +156,8 @@ class Reach:
             self._module(f"{path}.{name}" if name else path, part)
             hooks += self._hooks(f"{path}.{name}" if name else path, part, HOOKS_OF_MODULES)
         self._leaf(f"{path} (hooks)", Kind.OPAQUE, hooks, "", None, None)
-        self._text(f"{path} (names of weights)", list(model.state_dict(keep_vars=True)))
+        held = itertools.chain(model.named_parameters(), model.named_buffers())
+        self._text(f"{path} (names of weights)", [name for name, _ in held])
         self._text(f"{path} (functions)", functions)
         if model.training:
             self._text(f"{path} (parts in evaluation mode)", at_rest)
