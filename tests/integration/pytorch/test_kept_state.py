@@ -159,6 +159,7 @@ def test_tensors_of_every_layout_come_back_or_are_named() -> None:
         env=os.environ | {"PYTHONPATH": str(sidecar)},
     )
     assert dict(line.split() for line in found.stdout.splitlines()) == {
+        "pruned": "named",
         "sparse": "back",
         "rows": "back",
         "columns": "back",

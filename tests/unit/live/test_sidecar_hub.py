@@ -29,11 +29,17 @@ NUMBERS = itertools.count(1000)
 """Numbers of reports, each above those of the world's SideCars."""
 
 
+def tells(world: World, hub: SidecarHub, job: JobId, *, workers: int = 1) -> Desired:
+    """Tell the SideCars of a job, through ``hub``, what the engine wants; return that."""
+    desired = world.engine.desired(job)
+    assert desired is not None
+    hub.set_desired(desired, workers=workers)
+    return desired
+
+
 def everybody_reports(world: World, hub: SidecarHub) -> None:
     """Both workers of ``a`` say that they train, as they are told."""
-    desired = world.engine.desired(JobId("a"))
-    assert desired is not None
-    hub.set_desired(desired, workers=2)
+    desired = tells(world, hub, JobId("a"), workers=2)
     for worker in range(2):
         devices = desired.devices[worker : worker + 1]
         seen = Observed(
@@ -77,9 +83,7 @@ def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None
     world.running("a", 2, 2)
     now_s, posted = [1000.0], list[ev.Event]()
     hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
-    desired = world.engine.desired(JobId("a"))
-    assert desired is not None
-    hub.set_desired(desired)
+    tells(world, hub, JobId("a"))
     now_s[0] += 3600.0  # the process was stopped for an hour
     hub.check_silence(30.0)
     assert posted == []
@@ -97,9 +101,7 @@ def test_a_progress_keeps_the_time_at_which_it_was_first_reported() -> None:
     world.running("a", 2, 2)
     log_s, job = [50.0], JobId("a")
     hub = SidecarHub(lambda event: None, lambda: 0.0, lambda: log_s[0])
-    desired = world.engine.desired(job)
-    assert desired is not None
-    hub.set_desired(desired)
+    desired = tells(world, hub, job)
     assert hub.progress_at_s(job) is None
     seen = Observed("a", 1, desired.generation, 7, Phase.RUNNING, devices=desired.devices)
     for sequence, step, came_at_s in ((7, 1, 60.0), (8, 1, 60.0), (9, 2, 80.0)):
@@ -114,9 +116,7 @@ def test_a_job_that_reports_without_end_does_not_fill_the_log() -> None:
     world.running("a", 2, 2)
     now_s, posted = [1000.0], list[ev.Event]()
     hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
-    desired = world.engine.desired(JobId("a"))
-    assert desired is not None
-    hub.set_desired(desired)
+    desired = tells(world, hub, JobId("a"))
     seen = Observed("a", 1, desired.generation, 7, Phase.RUNNING, devices=desired.devices)
     for number in range(20 * 60):
         report = replace(seen, sequence=8 + number, error=f"{number} " + "x" * 60_000)
@@ -136,9 +136,7 @@ def test_a_job_that_changes_its_phase_without_end_does_not_keep_the_loop_busy() 
     world.running("a", 2, 2)
     now_s, posted = [1000.0], list[ev.Event]()
     hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
-    desired = world.engine.desired(JobId("a"))
-    assert desired is not None
-    hub.set_desired(desired)
+    desired = tells(world, hub, JobId("a"))
     for number in range(20 * 600):
         phase = (Phase.RUNNING, Phase.SAVING)[number % 2]
         report = Observed("a", 1, desired.generation, number, phase)
@@ -153,9 +151,7 @@ def test_an_honest_sidecar_is_always_heard_at_once() -> None:
     world.running("a", 2, 2)
     now_s, posted = [1000.0], list[ev.Event]()
     hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
-    desired = world.engine.desired(JobId("a"))
-    assert desired is not None
-    hub.set_desired(desired)
+    desired = tells(world, hub, JobId("a"))
     phases = (Phase.RUNNING, Phase.SAVING, Phase.STOPPING, Phase.STARTING)
     for number in range(4000):  # more than an hour, with a change in each second
         report = Observed("a", 1, desired.generation, number, phases[number % 4], error="e" * 2000)
@@ -170,9 +166,7 @@ def test_an_honest_sidecar_is_heard_at_once_beside_a_job_that_reports_without_en
     hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
     for name in ("greedy", "honest"):
         world.running(name, 1, 1)
-        desired = world.engine.desired(JobId(name))
-        assert desired is not None
-        hub.set_desired(desired)
+        tells(world, hub, JobId(name))
     for number in range(1000):
         report = Observed("greedy", 1, 1, number, Phase.RUNNING, error=f"{number}")
         asyncio.run(hub.exchange("greedy", 1, report, 0.0))
@@ -206,9 +200,7 @@ def restarted(**owners: str) -> tuple[World, SidecarHub, list[ev.Event]]:
     posted = list[ev.Event]()
     hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0, lambda: world.engine.state)
     for name in owners:
-        desired = world.engine.desired(JobId(name))
-        assert desired is not None
-        hub.set_desired(desired)
+        tells(world, hub, JobId(name))
     return world, hub, posted
 
 
@@ -314,9 +306,7 @@ def test_a_new_verdict_is_posted_at_once_although_progress_alone_waits() -> None
     world.running("a", 2, 2)
     posted = list[ev.Event]()
     hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
-    desired = world.engine.desired(JobId("a"))
-    assert desired is not None
-    hub.set_desired(desired)
+    desired = tells(world, hub, JobId("a"))
     verdicts = ("exact", "exact", "unknown", "unknown")
     for sequence, verdict in enumerate(verdicts, start=1):
         seen = Observed(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.utils import prune
 
 from reshape_sidecar.verdict.watch import Watch
 
@@ -53,5 +54,16 @@ def outcome(first: Any, changed: Any) -> str:
     return "back" if torch.equal(numbers(again.value), numbers(changed)) else "other"
 
 
+def pruned() -> str:
+    """Prune a layer, which gives its weights other names."""
+    layer = torch.nn.Linear(2, 2)
+    found = Watch(lambda reach: reach.model("layer", layer))
+    found.begin()
+    prune.l1_unstructured(layer, "weight", 0.5)
+    found.look()
+    return "named" if "names of weights" in str(list(found.reasons("remedy"))) else "other"
+
+
+print("pruned", pruned())
 for name, (first, changed) in VALUES.items():
     print(name, outcome(first, changed))
