@@ -170,8 +170,9 @@ class RecordFields(BaseModel):
         examples=["resnet50-cifar10-b128"],
     )
     framework: Annotated[Framework, Field(strict=False)] | None = Field(
-        Framework.KERAS,
-        description="`keras`, `tensorflow`, `pytorch` or `other`",
+        None,
+        description="`keras`, `tensorflow`, `pytorch` or `other`; default: `pytorch` if the"
+        " program's text imports PyTorch and no TensorFlow, otherwise `keras`",
         examples=["keras"],
     )
     global_batch: int | None = Field(

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from reshape_controller.core.model import (
     MIN_RUNTIME_S,
     FieldError,
-    Framework,
     JobSpec,
     Length,
     LengthUnit,
@@ -166,7 +165,7 @@ def _spec(
         length=_length(fields),
         image=fields.image,
         job_type=fields.job_type,
-        framework=fields.framework or Framework.KERAS,
+        framework=chosen.framework,
         global_batch=fields.global_batch,
         workers=fields.workers or 1,
         code=locations["code"],

@@ -1,12 +1,12 @@
-"""How many training processes a new PyTorch record has, if it does not say so.
+"""What a new record's program is, where the record does not say so: framework and processes.
 
-Does: chooses ``per-gpu`` for a script whose text shows one of the understood forms, and ``one``
-otherwise, with the reason. A stored record is never judged again.
+Does: chooses ``pytorch`` for a program whose text imports PyTorch and no TensorFlow; for its
+processes ``per-gpu`` if the text shows one of the understood forms, and ``one`` otherwise, with the
+reason. A stored record is never judged again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +14,31 @@ from reshape_controller.core.model import Framework
 from reshape_controller.records.command import module_of, script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.launchers import Launch, LaunchError, parse_launch
-from reshape_controller.records.script_forms import ALONE, UNDERSTOOD, Found
-from reshape_controller.records.script_modules import Unread, form_of
+from reshape_controller.records.script_forms import ALONE, UNDERSTOOD
+from reshape_controller.records.script_modules import Program, Unread
 from reshape_gpu.locations import is_local
 from reshape_sidecar.wire import Processes
+
+_PYTORCH = frozenset(
+    [
+        "torch",
+        "lightning",
+        "pytorch_lightning",
+        "transformers",
+        "accelerate",
+        "trl",
+        "sentence_transformers",
+    ]
+)
+_TENSORFLOW = frozenset(("tensorflow", "keras", "tf_keras"))
+"""A program that imports both is one of Keras, which may train with PyTorch below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessChoice:
-    """The processes of a job: how many, why, and what each runs."""
+    """The processes of a job: of which framework, how many, why, and what each runs."""
 
+    framework: Framework
     processes: Processes
     reason: str
     """Empty if the record says so itself, or the framework has no choice."""
@@ -37,40 +52,59 @@ def choose_processes(fields: RecordFields, code: str | None, *, reads: bool) -> 
 
     ``code``: the absolute folder of its code. ``reads``: whether the script may be read here.
     """
-    command, sizes = tuple(fields.command or ()), tuple(fields.optional_gpus or ())
-    given = fields.processes
+    command, given = tuple(fields.command or ()), fields.processes
     if given is Processes.PER_GPU:
-        return _per_gpu("", command, parse_launch(command, sizes))
-    if given is Processes.ONE or fields.framework is not Framework.PYTORCH or not command:
-        return ProcessChoice(Processes.ONE, "", command)
+        return _per_gpu("", command, parse_launch(command, tuple(fields.optional_gpus or ())))
+    framework = fields.framework
+    if not command or framework not in (None, Framework.PYTORCH):
+        return ProcessChoice(framework or Framework.KERAS, Processes.ONE, "", command)
+    if framework is None:
+        framework = _framework(command, code if reads else None)
+    if given is Processes.ONE or framework is not Framework.PYTORCH:
+        return ProcessChoice(framework, Processes.ONE, "", command)
     try:
-        return _by_script(fields, command, sizes, code if reads else None)
+        return _by_script(fields, command, code if reads else None)
     except (LaunchError, Unread) as reason:
-        return ProcessChoice(Processes.ONE, str(reason), command)
+        return ProcessChoice(framework, Processes.ONE, str(reason), command)
+
+
+def _framework(command: tuple[str, ...], code: str | None) -> Framework:
+    """Return the framework of a record that names none: ``keras`` unless all speaks for PyTorch."""
+    try:
+        if parse_launch(command, ()) is not None:
+            return Framework.PYTORCH
+        imports = _program(command, code).imports()
+    except LaunchError:
+        return Framework.PYTORCH
+    except Unread:
+        return Framework.KERAS
+    return (
+        Framework.PYTORCH if imports & _PYTORCH and not imports & _TENSORFLOW else Framework.KERAS
+    )
 
 
 def _per_gpu(reason: str, command: tuple[str, ...], launch: Launch | None) -> ProcessChoice:
-    if launch is None:
-        return ProcessChoice(Processes.PER_GPU, reason, command)
-    return ProcessChoice(Processes.PER_GPU, reason, launch.command, launch.env)
+    env: tuple[tuple[str, str], ...] = ()
+    if launch is not None:
+        command, env = launch.command, launch.env
+    return ProcessChoice(Framework.PYTORCH, Processes.PER_GPU, reason, command, env)
 
 
-def _by_script(
-    fields: RecordFields, command: tuple[str, ...], sizes: Sequence[int], code: str | None
-) -> ProcessChoice:
-    """Return what the script's text says. Raises LaunchError and Unread."""
+def _by_script(fields: RecordFields, command: tuple[str, ...], code: str | None) -> ProcessChoice:
+    """Return what the text of a PyTorch program says. Raises LaunchError and Unread."""
     if (fields.workers or 1) > 1:
         raise Unread(f"its {fields.workers} workers are processes of their own")
-    launch = parse_launch(command, sizes)
-    found = _read(command if launch is None else launch.command, code)
+    launch = parse_launch(command, tuple(fields.optional_gpus or ()))
+    found = _program(command if launch is None else launch.command, code).form()
     if launch is not None and found.form not in ALONE:
         return _per_gpu(f"{launch.launcher} starts one for each GPU", command, launch)
     if launch is None and found.form in UNDERSTOOD:
         return _per_gpu(f"its script {found.text}", command, None)
-    return ProcessChoice(Processes.ONE, f"its script {found.text}", command)
+    return ProcessChoice(Framework.PYTORCH, Processes.ONE, f"its script {found.text}", command)
 
 
-def _read(command: tuple[str, ...], code: str | None) -> Found:
+def _program(command: tuple[str, ...], code: str | None) -> Program:
+    """Return the program of a command. Raises Unread."""
     script = script_of(command)
     module = module_of(command)
     if module is not None:
@@ -92,5 +126,5 @@ def _read(command: tuple[str, ...], code: str | None) -> Found:
         package = "" if module is None else ".".join(Path(name).parts[:-1])
         beside = Path(code) if module is not None else path.parent
         roots = (beside, Path(code), Path(code, "src"))
-        return form_of(path, package, tuple(dict.fromkeys(roots)))
+        return Program(path, package, tuple(dict.fromkeys(roots)))
     raise Unread(f"{names[0]} is not on this machine, or this user may not read it")

@@ -162,11 +162,10 @@ def _sizes(fields: RecordFields) -> Iterator[FieldError]:
 def _processes(fields: RecordFields) -> Iterator[FieldError]:
     if fields.processes is not Processes.PER_GPU:
         return
-    if fields.framework is not Framework.PYTORCH:
-        framework = (fields.framework or Framework.KERAS).value
+    if fields.framework not in (None, Framework.PYTORCH):
         yield FieldError(
             "processes",
-            f"per-gpu is for framework pytorch, and this record's is {framework}",
+            f"per-gpu is for framework pytorch, and this record's is {fields.framework.value}",
             "write framework: pytorch, or leave processes out",
         )
     if (fields.workers or 1) > 1:

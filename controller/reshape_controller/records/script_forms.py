@@ -117,6 +117,11 @@ class Module:
     is_numbered: bool
     """Whether it reads the number of a process from the environment."""
 
+    def imports(self) -> Iterator[str]:
+        """Yield the dotted names of all that the module imports."""
+        yield from self.names.values()
+        yield from self.stars
+
     def origins(self, name: str) -> Iterator[str]:
         """Yield what a ``name`` that the module does not define may stand for elsewhere."""
         if name in self.names:

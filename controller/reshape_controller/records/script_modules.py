@@ -37,21 +37,36 @@ class Unread(ValueError):
     """A file cannot be read; the message says why."""
 
 
-def form_of(script: Path, package: str, roots: tuple[Path, ...]) -> Found:
-    """Return the form of the program of ``script``. Raises Unread.
+class Program:
+    """The text of a script and of the modules beside it that it reaches."""
 
-    package: that of the script, if it runs as a module. roots: folders of its modules.
-    """
-    own = _read(script, package)
-    found = [Found(form, line) for unit in own.units.values() for form, line in unit.forms.items()]
-    form = first(found)
-    if form.form not in (Form.NONE, Form.SESSION):
+    def __init__(self, script: Path, package: str, roots: tuple[Path, ...]) -> None:
+        """Read the script. Raises Unread.
+
+        package: that of the script, if it runs as a module. roots: folders of its modules.
+        """
+        self._own, self._roots = _read(script, package), roots
+
+    def form(self) -> Found:
+        """Return the form of the program."""
+        units = self._own.units.values()
+        found = [Found(form, line) for unit in units for form, line in unit.forms.items()]
+        form = first(found)
+        if form.form not in (Form.NONE, Form.SESSION):
+            return form
+        walk = _Walk(self._own, self._roots)
+        form = first([*found, *walk.forms()])
+        if form.form is Form.NONE and walk.is_cut:
+            return Found(Form.NONE, place=f"as far as {MODULES_MAX} of its modules show")
         return form
-    walk = _Walk(own, roots)
-    form = first([*found, *walk.forms()])
-    if form.form is Form.NONE and walk.is_cut:
-        return Found(Form.NONE, place=f"as far as {MODULES_MAX} of its modules show")
-    return form
+
+    def imports(self) -> frozenset[str]:
+        """Return the packages that the program imports, by their names at the top."""
+        walk = _Walk(self._own, self._roots)
+        for _ in walk.forms():
+            pass
+        dotted = [name for module in (self._own, *walk.modules()) for name in module.imports()]
+        return frozenset(name.partition(".")[0] for name in dotted)
 
 
 def _read(path: Path, package: str) -> Module:
@@ -85,6 +100,10 @@ class _Walk:
         self._reached: set[tuple[str, str]] = set()
         self.is_cut = False
         """Whether there are more modules than are read."""
+
+    def modules(self) -> Iterator[Module]:
+        """Yield the modules that were read."""
+        yield from (known[0] for known in self._modules.values() if known is not None)
 
     def forms(self) -> Iterator[Found]:
         """Yield the forms of all units that the script reaches."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reshape_controller.cli.jobs.submit import read_record
-from reshape_controller.core.model import JobSpec
+from reshape_controller.core.model import Framework, JobSpec
 from reshape_controller.records import parse_record
 from reshape_controller.records.script_modules import MODULES_MAX, SCRIPT_BYTES_MAX
 from reshape_sidecar import codec
@@ -281,3 +281,46 @@ def test_a_client_reads_the_script_for_a_daemon_that_may_not(tmp_path: Path) -> 
     assert (spec.command, spec.processes) == (("python", "train.py"), Processes.PER_GPU)
     (tmp_path / "train.py").write_text(SPAWNS)
     assert "processes" not in read_record(str(tmp_path / "job.yaml"))
+
+
+def test_a_client_sends_the_framework_that_the_script_shows(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNS)
+    (tmp_path / "job.yaml").write_text("name: a\ncommand: python train.py\noptional_gpus: [1]\n")
+    sent = read_record(str(tmp_path / "job.yaml"))
+    assert (sent["framework"], "processes" in sent) == ("pytorch", False)
+    (tmp_path / "train.py").write_text("import keras\n")
+    assert "framework" not in read_record(str(tmp_path / "job.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "framework", "processes"),
+    [
+        (TRAINER, Framework.PYTORCH, Processes.PER_GPU),
+        (GROUP, Framework.PYTORCH, Processes.PER_GPU),
+        (SPAWNS, Framework.PYTORCH, Processes.ONE),
+        ("def f():\n    import torch.nn as nn\n", Framework.PYTORCH, Processes.ONE),
+        ("import net\n", Framework.PYTORCH, Processes.ONE),
+        ("import os, keras\nos.environ['KERAS_BACKEND'] = 'torch'\nimport torch\n", None, None),
+        ("import tensorflow as tf\nfrom transformers import TFBertModel\n", None, None),
+        ("import both\n", None, None),
+        ("import jax\n", None, None),
+        ("if x:\n", None, None),
+    ],
+)
+def test_a_record_without_a_framework_has_that_of_its_program(
+    tmp_path: Path, text: str, framework: Framework | None, processes: Processes | None
+) -> None:
+    (tmp_path / "net.py").write_text("from torch import nn\n")
+    (tmp_path / "both.py").write_text("import torch, tensorflow\n")
+    spec = parsed(tmp_path, text, framework=None)
+    assert spec.framework is (framework or Framework.KERAS)
+    assert spec.processes is (processes or Processes.ONE)
+
+
+def test_a_launcher_of_pytorch_needs_no_framework_and_a_named_one_stays(tmp_path: Path) -> None:
+    torchrun = parsed(tmp_path, "import both\n", framework=None, command="torchrun train.py")
+    assert (torchrun.framework, torchrun.processes) == (Framework.PYTORCH, Processes.PER_GPU)
+    each = parsed(tmp_path, "", framework=None, processes="per-gpu")
+    assert (each.framework, each.processes) == (Framework.PYTORCH, Processes.PER_GPU)
+    for named in (Framework.KERAS, Framework.OTHER):
+        assert parsed(tmp_path, TRAINER, framework=named.value).framework is named

@@ -18,7 +18,7 @@ from reshape_controller.cli.jobs.following import exit_of
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note, write_text
 from reshape_controller.cli.words import duration, one_line, state_word
-from reshape_controller.core.model import JobSpec
+from reshape_controller.core.model import Framework, JobSpec
 from reshape_controller.core.phrases import gpus
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -172,13 +172,16 @@ def read_record(file: str, *, arrays: bool = False) -> Any:
         raise CliError(Exit.REJECTED, *(_in_file(file, problem) for problem in found)) from None
     fields, _ = canonical(cast(dict[object, object], value))
     places = {"code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
-    return {**fields, **places, **_processes((spec,))}
+    return {**fields, **places, **_program((spec,))}
 
 
-def _processes(specs: Sequence[JobSpec]) -> dict[str, str]:
+def _program(specs: Sequence[JobSpec]) -> dict[str, str]:
     """Return what the scripts of all ``specs`` say, for a daemon that may not read them."""
+    if any(spec.framework is not Framework.PYTORCH for spec in specs):
+        return {}
     is_per_gpu = all(spec.processes is Processes.PER_GPU for spec in specs)
-    return {"processes": Processes.PER_GPU.value} if is_per_gpu else {}
+    processes = {"processes": Processes.PER_GPU.value} if is_per_gpu else {}
+    return {"framework": Framework.PYTORCH.value, **processes}
 
 
 def _array(value: dict[object, object], folder: Path) -> Any:
@@ -190,7 +193,7 @@ def _array(value: dict[object, object], folder: Path) -> Any:
     checkpoints = fields.get("checkpoints")
     if isinstance(checkpoints, str):
         places["checkpoints"] = resolved(checkpoints, folder)
-    return {**fields, **places, **_processes(specs), **_axes(value)}
+    return {**fields, **places, **_program(specs), **_axes(value)}
 
 
 def _axes(value: dict[object, object]) -> dict[str, object]:
