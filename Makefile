@@ -15,7 +15,7 @@ kubernetes-kueue kubernetes-pytorch: WORKERS = 0
 GATE ?=
 export GATE
 AND_GATE = $(if $(GATE), and gate)
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 3
 
 .PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-pytorch kubernetes-workers bench-replay bench-kubernetes bench-handover findings gpu gpu-bundle clean
 
