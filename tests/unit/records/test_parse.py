@@ -201,7 +201,12 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"span": "any"}, "span", "on several hosts, and workers is 1", "number of workers"),
         ({"placement": "spread"}, "placement", "and span is never", "write span: any"),
         ({"processes": "two"}, "processes", "must be one of 'one', 'per-gpu'", ""),
-        ({"processes": "per-gpu", "framework": "keras"}, "processes", "this record's is keras", "framework: pytorch"),
+        (
+            {"processes": "per-gpu", "framework": "keras"},
+            "processes",
+            "this record's is keras",
+            "framework: pytorch",
+        ),
         (
             {"processes": "per-gpu", "framework": "pytorch", "workers": 2, "optional_gpus": [2]},
             "processes",
