@@ -36,10 +36,11 @@ from reshape_sidecar.wire import (
 )
 
 LOG_BYTES_PER_S, LOG_BYTES_AT_ONCE = 8.0 * 1024, float(1 << 20)
-"""Bytes of one worker's reports that enter the log, on average and at once. A report is of one or
-two thousand bytes; what is more than this waits, and only the newest of it enters the log."""
+"""Bytes of a job's reports that enter the log, on average and at once, for each of its workers. A
+report is of one or two thousand bytes; what is more than this waits, and only the newest of it
+enters the log."""
 EVENT_BYTES_LEAST = 2048
-"""What a shorter report counts as: each one costs an append and a decision too."""
+"""What a shorter report of a job counts as: each one costs an append and a decision too."""
 PROGRESS_EVERY_S = 10.0
 """Least time between two events of mere progress; any other change becomes an event at once."""
 HOLD_MAX_S = 60.0
