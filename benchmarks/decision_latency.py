@@ -42,7 +42,8 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.plan import HostView, JobView, Policy, Snapshot
-from reshape_controller.core.profile_book import ProfileBook, default_curve
+from reshape_controller.core.profile_book import ProfileBook
+from reshape_controller.core.recorded_speeds import default_curve
 from reshape_controller.policies import make_policy
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_profiles.chart import line_chart

@@ -50,6 +50,7 @@ TAGS = {
     "Measured": "core.knowledge:Measured",
     "StartPhase": "core.knowledge:StartPhase",
     "Trend": "core.knowledge:Trend",
+    "Voice": "core.knowledge:Voice",
     "Limits": "core.limits:Limits",
     "AccuracySeen": "core.knowledge:AccuracySeen",
     "Change": "core.model:Change",

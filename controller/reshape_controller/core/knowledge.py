@@ -108,6 +108,14 @@ class Learned:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What the jobs of one user taught about a job type, whatever those of others say."""
+
+    user: str
+    taught: Learned
+
+
 INIT_FIELDS = {
     StartKind.COLD: "process_init_s",
     StartKind.ZYGOTE: "zygote_init_s",

@@ -16,6 +16,7 @@ from reshape_controller.core.knowledge import (
     ARRAY_TYPE,
     INIT_FIELDS,
     Curve,
+    Learned,
     Measured,
     Trend,
     as_before,
@@ -28,7 +29,6 @@ from reshape_controller.core.model import AccuracySeen, Job, JobId, Stage
 from reshape_controller.core.phrases import how_text, seconds_text
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
-from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes, Progress, StartKind
@@ -91,7 +91,7 @@ def learn_report(tx: Transaction, before: Job, report: Observed) -> None:
         if tx.keeps_history:
             believed = tx.state.profiles.overhead(job.spec.job_type)
             _note_start(tx, job, PhaseCost("job start", believed.job_init_s, took_s))
-        _learn_costs(tx.state, job, job_init_s=took_s)
+        _learn_costs(tx, job, job_init_s=took_s)
     if job.stage is not Stage.TRAINING or report.generation != job.generation:
         return
     if before.stage is not Stage.TRAINING:
@@ -148,7 +148,7 @@ def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
         start = change.start if change is not None else starts.promised(before)
         _note_costs(tx, job, times, init_s, start, reshaped=change is not None)
     _learn_costs(
-        tx.state,
+        tx,
         job,
         **{INIT_FIELDS[times.how or StartKind.COLD]: init_s},
         checkpoint_s=times.save_s if change is not None else None,
@@ -161,9 +161,8 @@ def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
             for name, seconds in start_phases_of(times).items()
             if 0.0 <= seconds <= SECONDS_MAX
         }
-        known = tx.state.profiles.learned_of(job.spec.job_type)
-        moved = with_start_phases(known, times.how, phases, COST_WEIGHT)
-        tx.state.profiles = tx.state.profiles.with_learned(moved)
+        moved = with_start_phases(_voice(tx, job), times.how, phases, COST_WEIGHT)
+        _teach(tx, job, moved)
 
 
 def learn_run(tx: Transaction, job: Job) -> None:
@@ -183,7 +182,7 @@ def learn_run(tx: Transaction, job: Job) -> None:
         seconds = tx.now_s - since_s if is_whole and since_s is not None else None
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return
-    known = tx.state.profiles.learned_of(kind)
+    known, was_known = _voice(tx, job), tx.state.profiles.learned_of(kind).total_steps is not None
     heard = measure(
         *(known.heard or known.speed, gpu_type, size, seconds),
         prior_s=None,
@@ -193,14 +192,13 @@ def learn_run(tx: Transaction, job: Job) -> None:
     )
     speed = known.speed if as_before(known.speed, heard) else heard
     total = blend(known.total_steps, steps, COST_WEIGHT)
-    learned = replace(known, speed=speed, heard=heard, total_steps=total)
-    tx.state.profiles = tx.state.profiles.with_learned(learned)
-    tx.state.plan_wanted = tx.state.plan_wanted or known.total_steps is None
+    _teach(tx, job, replace(known, speed=speed, heard=heard, total_steps=total))
+    tx.state.plan_wanted = tx.state.plan_wanted or not was_known
 
 
 def learn_prepare(tx: Transaction, job: Job, seconds: float) -> None:
     """Learn that a successor was not prepared in ``seconds``, so that later waits are longer."""
-    _learn_costs(tx.state, job, prepare_s=seconds)
+    _learn_costs(tx, job, prepare_s=seconds)
 
 
 def init_s_of(times: PhaseTimes) -> float | None:
@@ -228,7 +226,7 @@ def _note_costs(
     """Note the seconds of each phase beside those predicted for a process that starts as
     ``start``."""
     believed = tx.state.profiles.overhead(job.spec.job_type, start)
-    known = tx.state.profiles.learned_of(job.spec.job_type)
+    known = _voice(tx, job)
     phases: tuple[PhaseCost, ...] = ()
     if times.prepare_s is not None:
         phases += (PhaseCost("prepare", known.prepare_s, times.prepare_s),)
@@ -272,10 +270,28 @@ def _phase_text(cost: PhaseCost) -> str:
     return times + (f", {made}" if made else "")
 
 
-def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
+def _voice(tx: Transaction, job: Job) -> Learned:
+    """Return what jobs of the same user taught about the job's type; in a log of an earlier
+    release, what all jobs taught."""
+    profiles = tx.state.profiles
+    if not tx.limits.word_rules:
+        return profiles.learned_of(job.spec.job_type)
+    return profiles.voice(job.spec.job_type, job.spec.user)
+
+
+def _teach(tx: Transaction, job: Job, taught: Learned) -> None:
+    """Store what ``_voice`` returns from now on."""
+    profiles = tx.state.profiles
+    if tx.limits.word_rules:
+        tx.state.profiles = profiles.with_voice(job.spec.user, taught)
+    else:
+        tx.state.profiles = profiles.with_learned(taught)
+
+
+def _learn_costs(tx: Transaction, job: Job, **measured_s: float | None) -> None:
     """Move the estimates of the type's costs, named as in ``Learned``, towards measured seconds."""
-    believed = state.profiles.overhead(job.spec.job_type)
-    known = state.profiles.learned_of(job.spec.job_type)
+    known = _voice(tx, job)
+    believed = tx.state.profiles.voice_overhead(known)
     moved: dict[str, Any] = {
         # The first start of a faster kind counts as it is: nothing is recorded of it.
         name: blend(getattr(believed, name, getattr(known, name)), seconds, COST_WEIGHT)
@@ -283,7 +299,7 @@ def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
         if seconds is not None and 0.0 <= seconds <= SECONDS_MAX
     }
     if any(getattr(known, name) != seconds for name, seconds in moved.items()):
-        state.profiles = state.profiles.with_learned(replace(known, **moved))
+        _teach(tx, job, replace(known, **moved))
 
 
 def _learn_speed(
@@ -307,7 +323,10 @@ def _learn_speed(
     gpu_type = state.hosts[job.host].gpu_type
     known = state.profiles.knows_speed(job_type, gpu_type)
     batches = state.profiles.batches(job_type, job.spec.global_batch)
-    believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size, hosts) * batches
+    # What others say of the type must not make this job look slow, or its own word would be lost.
+    voice = _voice(tx, job)
+    step_s = state.profiles.voice_seconds_per_step(voice, gpu_type, size, hosts)
+    believed_s = step_s * batches
     prior_s = believed_s if known else None
     measured = measure(
         *(job.measured, gpu_type, size, seconds),
@@ -326,10 +345,9 @@ def _learn_speed(
             changes["straggling"] = straggling
     settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not straggling
     if settled and job_type not in (None, DEFAULT_TYPE):
-        learned = state.profiles.learned_of(job_type)
         # A type without any figure takes its first measurement as it is: the job is its probe.
-        prior_s = believed_s / batches if known or learned.speed else None
-        before, step_s = learned.heard or learned.speed, seconds / batches
+        prior_s = believed_s / batches if known or voice.speed else None
+        before, step_s = voice.heard or voice.speed, seconds / batches
         heard = measure(
             *(before, gpu_type, size, step_s),
             prior_s=prior_s,
@@ -337,8 +355,8 @@ def _learn_speed(
             hosts=hosts,
             is_median=is_median,
         )
-        speed = learned.speed if as_before(learned.speed, heard) else heard
-        state.profiles = state.profiles.with_learned(replace(learned, speed=speed, heard=heard))
+        speed = voice.speed if as_before(voice.speed, heard) else heard
+        _teach(tx, job, replace(voice, speed=speed, heard=heard))
     return measured
 
 

@@ -72,6 +72,9 @@ class Limits:
     import_rules: int = 0
     """1 if donors train on until the newcomer has imported its framework; 0 in logs of earlier
     releases (until it is initialised)."""
+    word_rules: int = 0
+    """1 if each user has one voice about a job type, and a save is no longer than the controller
+    saw; 0 in logs of earlier releases."""
 
     @property
     def bounds_runs(self) -> bool:
@@ -87,6 +90,7 @@ LOCAL = Limits(
     cancel_rules=1,
     loss_rules=1,
     import_rules=1,
+    word_rules=1,
 )
 KUBERNETES = replace(LOCAL, early_init_s=900.0, verify_s=300.0, prepare_s=300.0, imports_s=300.0)
 """Image pulls take minutes, and no release can be verified while an API server is away."""

@@ -2,134 +2,38 @@
 
 Does: returns the seconds of a step, a start or a save of a job, and its number of iterations, from
 the best source: the job's own measurements, what its type learned, the recorded profile, a default.
-Of GPUs and sizes without a recorded speed it takes the slowest recorded GPU type and the default
-curve. A change gives a new book; the engine's state holds the newest.
+Each user has one voice about a type: what counts is the median, so that no user's false word
+moves it beyond what another says. A change gives a new book; the engine's state holds the newest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain
+from statistics import median_low
+from typing import Any
 
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.knowledge import INIT_FIELDS, Curve, Learned, Measured, at_size
+from reshape_controller.core.knowledge import (
+    INIT_FIELDS,
+    Curve,
+    Learned,
+    Measured,
+    Voice,
+    as_before,
+    at_size,
+)
 from reshape_controller.core.model import JobSpec, LengthUnit
+from reshape_controller.core.recorded_speeds import RecordedSpeeds, same_gpu, speeds_of_profile
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
 from reshape_sidecar.wire import Progress, StartKind
 
-DEFAULT_SECONDS_PER_STEP = 1.0
-"""One step on one GPU of a job without any recorded or measured speed."""
 DEFAULT_WORK_S = 3600.0
 """Training left, on one GPU, of a job whose length is not known; the same until it is known."""
+VOICES_MAX = 32
+"""Users that have a voice about a job type: those whose jobs taught last."""
 DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
-_CURVE = (0.86928, 0.13072, 0.02288)
-
-
-def default_curve(gpus: int) -> float:
-    """Return the time of a step on ``gpus`` GPUs relative to one GPU: a/n + b + c(n - 1).
-
-    The constants give the figures in the paper's introduction, 1.7 times the speed on two GPUs and
-    2.4 on four. Beyond six GPUs a step takes longer again.
-    """
-    split, fixed, exchange = _CURVE
-    return split / gpus + fixed + exchange * (gpus - 1)
-
-
-def curve_on(gpus: int, hosts: int) -> float:
-    """Return the same for GPUs of several hosts: each further host is assumed to take half as long
-    as each further GPU, a/n + b + c(n - 1) + (c/2)(h - 1)."""
-    return default_curve(gpus) + _CURVE[2] / 2 * (hosts - 1)
-
-
-def same_gpu(recorded: str, actual: str) -> bool:
-    """Whether a profile's GPU type is a host's: the same name, or one part of the host's
-    (``V100`` of ``tesla-v100-sxm2-16gb``), in upper or lower case."""
-    recorded, actual = recorded.lower(), actual.lower()
-    return recorded == actual or recorded in actual.split("-")
-
-
-@dataclass(slots=True)
-class RecordedSpeeds:
-    """Seconds of a step of one job type on one GPU type, from its profile. Sizes between and beyond
-    the recorded sizes follow the default curve."""
-
-    known: bool
-    """True if the profile has a speed on these GPUs."""
-    seconds: dict[int, float]
-    """Seconds of a step by number of GPUs: recorded, or cached by ``on``."""
-    over_curve: list[tuple[int, float]]
-    """Recorded seconds over the default curve's, by number of GPUs, ascending."""
-    spanning: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Seconds of a step by number of GPUs and of several hosts: recorded, or cached by ``on``."""
-    host_s: float | None = None
-    """What each further host adds to a step, from the sizes that are recorded on one host and on
-    several; None: there is none, so that it is assumed."""
-
-    def on(self, gpus: int, hosts: int = 1) -> float:
-        """Return the seconds of a step on ``gpus`` GPUs of ``hosts`` hosts."""
-        if hosts > 1:
-            return self._on_several(gpus, hosts)
-        step_s = self.seconds.get(gpus)
-        if step_s is None:
-            step_s = default_curve(gpus) * _interpolate(self.over_curve, gpus)
-            self.seconds[gpus] = step_s
-        return step_s
-
-    def _on_several(self, gpus: int, hosts: int) -> float:
-        step_s = self.spanning.get((gpus, hosts))
-        if step_s is None:
-            if self.host_s is None:
-                step_s = curve_on(gpus, hosts) * _interpolate(self.over_curve, gpus)
-            else:
-                step_s = self.on(gpus) + self.host_s * (hosts - 1)
-            self.spanning[gpus, hosts] = step_s
-        return step_s
-
-
-def speeds_of_profile(profile: Profile | None, gpu_type: str) -> RecordedSpeeds:
-    """Return a profile's speeds on GPUs of a type. If it has none on these, return its speeds on
-    the slowest recorded GPU type."""
-    if profile is None or not profile.speed:
-        return RecordedSpeeds(known=False, seconds={}, over_curve=[(1, DEFAULT_SECONDS_PER_STEP)])
-    points = [point for point in profile.speed if same_gpu(point.gpu_type, gpu_type)]
-    known = bool(points)
-    if not known:
-        _, slowest = max(
-            (p.seconds_per_step / curve_on(p.gpus, p.hosts), p.gpu_type) for p in profile.speed
-        )
-        points = [point for point in profile.speed if point.gpu_type == slowest]
-    seconds = {point.gpus: point.seconds_per_step for point in points if point.hosts == 1}
-    spanning = {(p.gpus, p.hosts): p.seconds_per_step for p in points if p.hosts > 1}
-    over_curve = sorted((size, step_s / default_curve(size)) for size, step_s in seconds.items())
-    if not over_curve:
-        fewest = dict(sorted(spanning, reverse=True))
-        over_curve = sorted(
-            (size, spanning[size, hosts] / curve_on(size, hosts)) for size, hosts in fewest.items()
-        )
-    return RecordedSpeeds(known, seconds, over_curve, spanning, _host_s(seconds, spanning))
-
-
-def _host_s(seconds: dict[int, float], spanning: dict[tuple[int, int], float]) -> float | None:
-    """Return the mean of what a further host adds at the sizes that are recorded on one host and
-    on several, at least 0; None without such a size."""
-    found = [
-        (step_s - seconds[size]) / (hosts - 1)
-        for (size, hosts), step_s in spanning.items()
-        if size in seconds
-    ]
-    return max(0.0, sum(found) / len(found)) if found else None
-
-
-def _interpolate(points: list[tuple[int, float]], x: int) -> float:
-    """Return the value at ``x`` on straight lines through ``points`` (ascending); beyond the first
-    and the last point the value stays the same."""
-    if x <= points[0][0]:
-        return points[0][1]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return points[-1][1]
 
 
 @dataclass(slots=True, eq=False)
@@ -158,13 +62,17 @@ class ProfileBook:
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
+    """What predictions use, by job type."""
+    voices: dict[str, dict[str, Learned]] = field(default_factory=dict)
+    """What each user's jobs taught, by job type and user; who taught last is last."""
     answered: dict[str, Answers] = field(default_factory=dict, repr=False, compare=False)
 
     def with_profile(self, profile: Profile) -> ProfileBook:
         """Return a book in which ``profile`` replaces the profile of its type. The learned values
         of the type are dropped, because they were learned beside the earlier profile."""
         learned = {name: known for name, known in self.learned.items() if name != profile.job_type}
-        return ProfileBook({**self.profiles, profile.job_type: profile}, learned)
+        voices = {name: known for name, known in self.voices.items() if name != profile.job_type}
+        return ProfileBook({**self.profiles, profile.job_type: profile}, learned, voices)
 
     def with_learned(self, learned: Learned) -> ProfileBook:
         """Return a book with these learned values of a type. Cached answers that they do not change
@@ -176,10 +84,57 @@ class ProfileBook:
         if before is not None and replace(old, heard=learned.heard) == learned:
             answers[job_type] = before
         elif before is not None:
-            same = learned.speed == old.speed and learned.curve == old.curve
+            same = (learned.speed, learned.curve) == (old.speed, old.curve)
+            same = same and learned.total_steps == old.total_steps
             speeds = (before.seconds, before.tables) if same else ()
             answers[job_type] = Answers(before.recorded, *speeds)
-        return ProfileBook(self.profiles, known, answers)
+        return ProfileBook(self.profiles, known, self.voices, answers)
+
+    def voice(self, job_type: str | None, user: str) -> Learned:
+        """Return what a user's jobs taught about a type; empty if nothing. The first user to speak
+        takes over what earlier releases learned."""
+        voices = self.voices.get(job_type or DEFAULT_TYPE)
+        if voices is None:
+            return self.learned_of(job_type)
+        return voices.get(user) or Learned(job_type or DEFAULT_TYPE)
+
+    def with_voice(self, user: str, taught: Learned) -> ProfileBook:
+        """Return a book in which a user's jobs taught this; predictions use the median of all."""
+        job_type = taught.job_type
+        others = {who: each for who, each in self.voices.get(job_type, {}).items() if who != user}
+        kept = dict([*others.items(), (user, taught)][-VOICES_MAX:])
+        learned = taught if len(kept) == 1 else self._agreed(taught, tuple(kept.values()))
+        book = self.with_learned(replace(learned, curve=self.learned_of(job_type).curve))
+        book.voices = {**self.voices, job_type: kept}
+        return book
+
+    def _agreed(self, newest: Learned, voices: tuple[Learned, ...]) -> Learned:
+        """Return the medians of what several users' jobs taught. Of an even number of users, what
+        is recorded or assumed is one more voice."""
+        kind, speed = newest.job_type, self.learned_of(newest.job_type).speed
+        heard = [each.heard or each.speed for each in voices if each.heard or each.speed]
+        measured = [*speed, *chain.from_iterable(heard)] if heard else []
+        agreed: list[Measured] = []
+        for gpu_type, gpus, hosts in {(m.gpu_type, m.gpus, m.hosts): None for m in measured}:
+            said = [self._taught_s(kind, each, gpu_type, gpus, hosts) for each in heard]
+            step_s = _middle(said, self._recorded(kind, gpu_type).on(gpus, hosts))
+            assert step_s is not None
+            here = [one for each in heard if (one := at_size(each, gpu_type, gpus, hosts))]
+            count, is_median = sum(one.count for one in here), all(one.is_median for one in here)
+            agreed.append(Measured(gpu_type, gpus, step_s, count, hosts, is_median))
+        base = self._base_overhead(kind)
+        costs: dict[str, Any] = {
+            name: _middle(_each(voices, name), getattr(base, name)) for name in _COSTS
+        }
+        slower_s = _or(costs["process_init_s"], base.process_init_s)
+        for name in (INIT_FIELDS[StartKind.ZYGOTE], INIT_FIELDS[StartKind.SUCCESSOR]):
+            costs[name] = _middle(_each(voices, name), slower_s)
+            slower_s = _or(costs[name], slower_s)
+        for name in ("prepare_s", "total_steps"):
+            costs[name] = _middle(_each(voices, name), None)
+        news = tuple(agreed)
+        speed = speed if as_before(speed, news) else news
+        return replace(newest, speed=speed, heard=news, **costs)
 
     def answers(self, job_type: str | None) -> Answers:
         """Return the cached answers about a type; empty if there are none yet."""
@@ -230,16 +185,34 @@ class ProfileBook:
         seconds = self.answers(job_type).seconds
         step_s = seconds.get((gpu_type, gpus, hosts))
         if step_s is None:
-            step_s = self._recorded(job_type, gpu_type).on(gpus, hosts)
             speeds = self.learned_of(job_type).speed
-            if speeds:
-                here = at_size(speeds, gpu_type, gpus, hosts)
-                step_s *= self._correction(
-                    job_type,
-                    [here] if here else self._like(job_type, speeds, gpu_type, hosts),
-                )
+            step_s = self._taught_s(job_type, speeds, gpu_type, gpus, hosts)
             seconds[gpu_type, gpus, hosts] = step_s
         return step_s
+
+    def voice_seconds_per_step(
+        self, voice: Learned, gpu_type: str, gpus: int, hosts: int = 1
+    ) -> float:
+        """Return the same by what one user's jobs taught alone."""
+        if voice.speed is self.learned_of(voice.job_type).speed:
+            return self.seconds_per_step(voice.job_type, gpu_type, gpus, hosts)
+        return self._taught_s(voice.job_type, voice.speed, gpu_type, gpus, hosts)
+
+    def _taught_s(
+        self,
+        job_type: str | None,
+        speeds: tuple[Measured, ...],
+        gpu_type: str,
+        gpus: int,
+        hosts: int,
+    ) -> float:
+        """Return the recorded seconds of a step, corrected by learned ``speeds``."""
+        step_s = self._recorded(job_type, gpu_type).on(gpus, hosts)
+        if not speeds:
+            return step_s
+        here = at_size(speeds, gpu_type, gpus, hosts)
+        like = [here] if here else self._like(job_type, speeds, gpu_type, hosts)
+        return step_s * self._correction(job_type, like)
 
     def _correction(self, job_type: str | None, learned: list[Measured]) -> float:
         """Return the mean of learned over recorded time of a step; 1 if nothing is learned."""
@@ -350,40 +323,46 @@ class ProfileBook:
         return answers.overheads
 
     def _overheads(self, job_type: str | None) -> dict[StartKind, Overhead]:
-        known, how = self.learned_of(job_type), self._cold_overhead(job_type)
+        known = self.learned_of(job_type)
+        how = self.voice_overhead(known)
         found = {StartKind.COLD: how}
         for kind in (StartKind.ZYGOTE, StartKind.SUCCESSOR):
             seconds = getattr(known, INIT_FIELDS[kind])
             how = found[kind] = how if seconds is None else replace(how, process_init_s=seconds)
         return found
 
-    def _cold_overhead(self, job_type: str | None) -> Overhead:
+    def voice_overhead(self, voice: Learned) -> Overhead:
+        """Return the seconds of a cold start, a save and a stop by what ``voice`` says."""
+        base = self._base_overhead(voice.job_type)
+        said: dict[str, Any] = {
+            name: _or(getattr(voice, name), getattr(base, name)) for name in _COSTS
+        }
+        return replace(base, **said)
+
+    def _base_overhead(self, job_type: str) -> Overhead:
+        """Return what is recorded of a type, else of all types, else assumed."""
         profile, default = self.of(job_type), self.of(None)
         base = profile.overhead if profile is not None else None
         if base is None:
             base = default.overhead if default is not None else None
-        base = base or DEFAULT_OVERHEAD
-        known = self.learned_of(job_type)
-        return replace(
-            base,
-            job_init_s=_or(known.job_init_s, base.job_init_s),
-            process_init_s=_or(known.process_init_s, base.process_init_s),
-            checkpoint_s=_or(known.checkpoint_s, base.checkpoint_s),
-            process_stop_s=_or(known.process_stop_s, base.process_stop_s),
-            job_stop_s=_or(known.job_stop_s, base.job_stop_s),
-        )
+        return base or DEFAULT_OVERHEAD
 
-    def rows(self) -> tuple[Profile | Learned, ...]:
+    def rows(self) -> tuple[Profile | Learned | Voice, ...]:
         """Return all profiles and learned values, for a dump."""
-        return (*self.profiles.values(), *self.learned.values())
+        voices = [
+            Voice(user, taught) for each in self.voices.values() for user, taught in each.items()
+        ]
+        return (*self.profiles.values(), *self.learned.values(), *voices)
 
     @staticmethod
-    def from_rows(rows: Iterable[Profile | Learned]) -> ProfileBook:
+    def from_rows(rows: Iterable[Profile | Learned | Voice]) -> ProfileBook:
         """Return the book of dumped ``rows``."""
         book = ProfileBook()
         for row in rows:
             if isinstance(row, Profile):
                 book.profiles[row.job_type] = row
+            elif isinstance(row, Voice):
+                book.voices.setdefault(row.taught.job_type, {})[row.user] = row.taught
             else:
                 book.learned[row.job_type] = row
         return book
@@ -429,6 +408,25 @@ def _steps_to_target(
         return asked
     steps += (spec.epochs_in_a_row - 1) * (progress.steps_per_epoch or 0)
     return steps if asked is None else min(steps, asked)
+
+
+_COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+"""Costs of a type that a profile records, by their names in ``Overhead`` and in ``Learned``."""
+
+
+def _each(voices: Iterable[Learned], name: str) -> list[float | None]:
+    return [getattr(voice, name) for voice in voices]
+
+
+def _middle(said: Sequence[float | None], assumed: float | None) -> float | None:
+    """Return the median of what was said; of an even number with what is assumed, if anything is;
+    None if nothing was said."""
+    values = [each for each in said if each is not None]
+    if not values:
+        return None
+    if len(values) % 2 == 0 and assumed is not None:
+        values.append(assumed)
+    return median_low(values)
 
 
 def _or(value: float | None, otherwise: float) -> float:

@@ -51,7 +51,7 @@ def take(tx: Transaction, report: Observed) -> None:
         "progress": progress,
         "answered": True,
         "reachable": True,
-        "longest_save_s": max(before.longest_save_s, report.times.save_s or 0.0),
+        "longest_save_s": max(before.longest_save_s, _save_s(tx, before, report)),
     }
     judged = progress.trajectory != before.progress.trajectory
     evaluated = evaluations is not before.evaluations
@@ -81,6 +81,15 @@ def take(tx: Transaction, report: Observed) -> None:
         _take_verdict(tx, before)
     if not before.answered or not before.reachable:
         tx.state.plan_wanted = True
+
+
+def _save_s(tx: Transaction, job: Job, report: Observed) -> float:
+    """Return how long the job's save took, at most the time since it was asked: its save deadline
+    follows, for which others may wait."""
+    said_s = report.times.save_s or 0.0
+    if not tx.limits.word_rules or not said_s:
+        return said_s
+    return min(said_s, tx.now_s - job.change.asked_at_s) if job.change is not None else 0.0
 
 
 def _take_verdict(tx: Transaction, before: Job) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from reshape_controller.core.changes import ChangeSet
-from reshape_controller.core.knowledge import Learned
+from reshape_controller.core.knowledge import Learned, Voice
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
     Gpu,
@@ -295,7 +295,7 @@ class State:
         state.next_place, state.plan_wanted = head.next_place, head.plan_wanted
         state.seed, state.wake_at_s = head.seed, head.wake_at_s
         state.looked_up_to = head.looked_up_to
-        known: list[Profile | Learned] = []
+        known: list[Profile | Learned | Voice] = []
         for part in parts[1:]:
             for line in part.split("\n"):
                 match row_of(line):
@@ -305,7 +305,7 @@ class State:
                         state.put_gpu(gpu)
                     case Job() as job:
                         state.put_job(job)
-                    case Profile() | Learned() as row:
+                    case Profile() | Learned() | Voice() as row:
                         known.append(row)
         state.profiles = ProfileBook.from_rows(known)
         state.drain_changes()
@@ -326,9 +326,9 @@ class State:
         return gpu is not None and gpu.verify_by_s == at_s
 
 
-def row_of(line: str) -> Host | Gpu | Job | Profile | Learned:
+def row_of(line: str) -> Host | Gpu | Job | Profile | Learned | Voice:
     """Return the value of one line of a dump. Raises CodecError."""
-    row: Host | Gpu | Job | Profile | Learned = codec.from_value(_Row, json.loads(line))
+    row: Host | Gpu | Job | Profile | Learned | Voice = codec.from_value(_Row, json.loads(line))
     return row
 
 
@@ -348,4 +348,4 @@ def _bare(job: Job) -> Job:
     return replace(job, spec=replace(job.spec, env=()))
 
 
-_Row = Host | Gpu | Job | Profile | Learned
+_Row = Host | Gpu | Job | Profile | Learned | Voice

@@ -14,8 +14,9 @@ from reshape_controller.core.learning import SPEED_WEIGHT
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import JobId, JobSpec, Length, LengthUnit, Mechanism, Stage
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, default_curve, total_steps
+from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, total_steps
 from reshape_controller.core.record import HistoryEntry
+from reshape_controller.core.recorded_speeds import default_curve
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_controller.policies import make_policy

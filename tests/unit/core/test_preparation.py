@@ -175,7 +175,7 @@ def test_the_wait_is_no_longer_than_the_learned_time_allows_and_grows_if_it_is_l
     found.new_containers[JobId("a")] = CAN
     found.running("a", 2, 1, 2, 4, job_type="kind")
     state = found.engine.state
-    state.profiles = state.profiles.with_learned(Learned("kind", prepare_s=4.0))
+    state.profiles = state.profiles.with_voice("", Learned("kind", prepare_s=4.0))
     found.plan(("a", 4))
     deadline = found.job("a").deadline
     assert deadline is not None

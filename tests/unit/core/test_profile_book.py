@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reshape_controller.core.knowledge import Learned, Measured, measure
-from reshape_controller.core.profile_book import (
-    ProfileBook,
-    curve_on,
-    default_curve,
-    speeds_of_profile,
-)
+from reshape_controller.core.profile_book import ProfileBook
+from reshape_controller.core.recorded_speeds import curve_on, default_curve, speeds_of_profile
 from reshape_profiles.schema import Profile, SpeedPoint
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reshape_controller.core.profile_book import same_gpu
+from reshape_controller.core.recorded_speeds import same_gpu
 from reshape_profiles import files, gavel, loader, table
 from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.output import note
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.profile_book import DEFAULT_SECONDS_PER_STEP
+from reshape_controller.core.recorded_speeds import DEFAULT_SECONDS_PER_STEP
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import traces
