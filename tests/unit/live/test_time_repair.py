@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pymongo
 import pytest
 from typer.testing import CliRunner
 
@@ -24,10 +25,13 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.record import LogRecord
-from reshape_controller.live import time_repair
+from reshape_controller.live import recovery, time_repair
+from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.time_repair import CannotSetBack
 from reshape_controller.scheduling import rounds
+from reshape_controller.store.mongo.store import MongoStore
+from reshape_controller.store.protocol import InboxItem
 from reshape_controller.store.sqlite import recover
 from tests.support import http_bed
 from tests.support.http_bed import RECORD, api
@@ -98,6 +102,59 @@ def test_times_are_set_back_from_the_wrong_start_on_and_nothing_else_changes(
     assert all(job["submitted_at_s"] <= time.time() for job in right)
     checked = CliRunner().invoke(db_app, ["check", "--home", str(tmp_path)], catch_exceptions=False)
     assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.mongo
+def test_a_log_on_a_server_is_set_back_with_its_rows_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    run(tmp_path, monkeypatch, 0.0, "before")
+    run(tmp_path, monkeypatch, AHEAD_S, "wrong")
+    old = list(recover.records(tmp_path / "store.sqlite"))
+    (first,) = [r.seq for r in old if r.at_s > time.time() + DAY_S][:1]
+
+    async def fill() -> None:
+        store = MongoStore(address)
+        await store.open()
+        for each in old:
+            await store.append(each)
+        engine = (await recovery.recover(store)).engine
+        await store.write_snapshot(len(old), engine.state.dump())
+        await store.put_request(InboxItem("waits", "cancel", "{}"))
+        await store.close()
+
+    async def seen() -> tuple[list[LogRecord], list[float], Any, int, int]:
+        store = MongoStore(address)
+        await store.open()
+        records = [each async for each in store.read(0)]
+        times = [row.submitted_at_s for row in (await store.jobs()).rows]
+        snapshot, waiting = await store.latest_snapshot(), len(await store.requests(10))
+        wrong = (await audit(store, repair=False)).wrong_count
+        await store.close()
+        return records, times, snapshot, waiting, wrong
+
+    asyncio.run(fill())
+    words = ("--store", address)
+    assert f"since record {first} of {len(old)}" in set_time_back(tmp_path, *words)
+    assert asyncio.run(seen())[0] == old, "without --apply nothing changes"
+    said = set_time_back(tmp_path, *words, "--apply")
+    assert f"log_before_{len(old)}" in said
+    records, times, snapshot, waiting, wrong = asyncio.run(seen())
+    assert (snapshot, waiting, wrong) == (None, 1, 0)
+    for before, after in zip(old, records, strict=True):
+        moved_s = before.at_s - after.at_s
+        assert moved_s == 0 if before.seq < first else abs(moved_s - AHEAD_S) < 60
+        assert (before.events, before.commands) == (after.events, after.commands)
+    assert all(submitted_s <= time.time() for submitted_s in times)
+    with pymongo.MongoClient[dict[str, Any]](address) as client:
+        kept = client.get_default_database()[f"log_before_{len(old)}"]
+        assert [each["digest"] for each in kept.find().sort("_id")] == [r.digest for r in old]
+        names = client.get_default_database().list_collection_names()
+        assert "log_rewritten" not in names
+    note = json.loads((tmp_path / "repairs.jsonl").read_text())
+    assert (note["from_seq"], note["replaced"]) == (first, f"the collection log_before_{len(old)}")
+    with pytest.raises(CliError, match="the log is not ahead of this machine's clock"):
+        set_time_back(tmp_path, *words, "--apply")
 
 
 def test_who_set_the_time_back_is_noted_and_the_store_of_before_is_kept(

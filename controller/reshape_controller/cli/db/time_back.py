@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import itertools
 import json
 import os
 import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,16 +22,24 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.db.loss import accept_end, locked, store_file
+from reshape_controller.cli.db.loss import accept_end, locked
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit
-from reshape_controller.cli.serve.store_settings import of_file, store_error
+from reshape_controller.cli.serve.store_settings import (
+    StoreSettings,
+    store_error,
+    store_settings,
+)
+from reshape_controller.core.record import LogRecord
 from reshape_controller.live import time_repair
+from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import ClockNote
+from reshape_controller.live.recovery import origin
 from reshape_controller.live.time_repair import Ahead, CannotSetBack
-from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.mongo.store import MongoStore
+from reshape_controller.store.protocol import Store, StoreError
 from reshape_controller.store.sqlite import backup as sqlite_backup
 from reshape_controller.store.sqlite import recover
 from reshape_gpu.config import Config
@@ -37,6 +47,9 @@ from reshape_sidecar import foreign
 
 NOTES_FILE = "repairs.jsonl"
 """In the home: who has set the time back, when, and from where on."""
+NO_BEGINNING = "nothing: the records before its first snapshot are gone"
+BATCH = 100
+"""Records that are written to a server at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,58 +69,99 @@ class TimeReport:
     """Where the store of before is."""
 
 
-@options_from("home", "store", "output")
+@options_from("home", "store", "store_credentials", "store_ca", "output")
 def set_time_back(
     config: Config,
     apply: Annotated[
         bool, typer.Option("--apply", help="Do it; without it, only say what would change.")
     ] = False,
 ) -> None:
-    """Set the log's time back after a start with a wrong clock. The daemon must be stopped, and
-    this machine's clock right."""
-    path = store_file(
-        config, "db set-time-back", "its time falls back by a tenth of what passes; mongodump"
-    )
-    if not path.exists():
+    """Set the log's time back after a start with a wrong clock. Every controller of the store must
+    be stopped, and this machine's clock right."""
+    place = store_settings(config)
+    if place.file is not None and not place.file.exists():
         remedy = "give the home: --home DIR"
-        raise failed(Exit.NOT_FOUND, "the home has no store file", str(path), remedy)
-    lock = locked(config)
+        raise failed(Exit.NOT_FOUND, "the home has no store file", place.text, remedy)
+    lock, home, now_s = locked(config), Home(config.home), time.time()
     try:
-        report = _set_back(Home(config.home), path, time.time(), apply=apply)
+        set_back = (
+            _in_file(place.file, now_s, apply) if place.file else _on_server(place, now_s, apply)
+        )
+        ahead, replaced = set_back
+        report = _report(place, ahead, replaced)
+        if apply:
+            asyncio.run(accept_end(place, home.folder))
+            ClockNote(home.clock_file).write(now_s)
+            _note(home.folder / NOTES_FILE, now_s, report)
     except CannotSetBack as error:
         what, _, remedy = str(error).partition("; remedy: ")
-        raise failed(Exit.FAILED, what, str(path), remedy) from None
+        raise failed(Exit.FAILED, what, place.text, remedy) from None
     except StoreError as error:
-        raise store_error(error, str(path)) from None
+        raise store_error(error, place.text) from None
     finally:
         os.close(lock)
     emit(report, form(config), lambda: _text(report))
 
 
-def _set_back(home: Home, path: Path, now_s: float, *, apply: bool) -> TimeReport:
+def _in_file(path: Path, now_s: float, apply: bool) -> tuple[Ahead, str]:
+    """Return how far a file's log is ahead, and with ``apply`` where the one of before is now."""
     ahead = time_repair.find(recover.records(path), now_s)
     if not apply:
-        return _report(path, ahead)
+        return ahead, ""
     copy = path.with_name(path.name + ".time-set-back")
     try:
         _remove(copy)
         made = time_repair.set_back(recover.records(path), ahead)
         recover.rewrite(path, copy, made)
         sqlite_backup.verified(copy)
-        replaced = sqlite_backup.restore(copy, path)
+        return ahead, str(sqlite_backup.restore(copy, path))
     finally:
         _remove(copy)
-    asyncio.run(accept_end(of_file(path), path.parent))
-    ClockNote(home.clock_file).write(now_s)
-    report = _report(path, ahead, replaced)
-    _note(home.folder / NOTES_FILE, now_s, report)
-    return report
 
 
-def _report(path: Path, ahead: Ahead, replaced: Path | None = None) -> TimeReport:
-    shown = str(replaced) if replaced is not None else ""
+def _on_server(place: StoreSettings, now_s: float, apply: bool) -> tuple[Ahead, str]:
+    """Do the same on a server, where the log of before is a collection; and write the rows again,
+    which users read."""
+    store = place.make()
+    assert isinstance(store, MongoStore)
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(store.open())
+            if runner.run(origin(store)).seq:
+                raise StoreError(f"{place.text}: its log has no beginning; remedy: {NO_BEGINNING}")
+            ahead = time_repair.find(_records(runner, store), now_s)
+            if not apply:
+                return ahead, ""
+            runner.run(store.begin_copy())
+            try:
+                made = time_repair.set_back(_records(runner, store), ahead)
+                while batch := tuple(itertools.islice(made, BATCH)):
+                    runner.run(store.add_to_copy(batch))
+                kept = runner.run(store.put_copy_in_place(ahead.last_seq))
+            finally:
+                runner.run(store.abandon_copy())
+            runner.run(audit(store, repair=True))
+            return ahead, f"the collection {kept}"
+        finally:
+            runner.run(store.close())
+
+
+def _records(runner: asyncio.Runner, store: Store) -> Iterator[LogRecord]:
+    reading = store.read(0)
+    try:
+        while True:
+            yield runner.run(_next(reading))
+    except StopAsyncIteration:
+        return
+
+
+async def _next(reading: AsyncIterator[LogRecord]) -> LogRecord:
+    return await anext(reading)
+
+
+def _report(place: StoreSettings, ahead: Ahead, replaced: str) -> TimeReport:
     numbers = (ahead.seq, ahead.last_seq, ahead.by_s, ahead.from_s, ahead.ends_s)
-    return TimeReport(str(path), *numbers, applied=replaced is not None, replaced=shown)
+    return TimeReport(place.text, *numbers, applied=bool(replaced), replaced=replaced)
 
 
 def _remove(copy: Path) -> None:

@@ -48,21 +48,25 @@ async def append(database: Database, record: LogRecord) -> None:
         previous = str(near[seq - 1].get("digest"))
     if record.digest != digest_of(previous, body):
         raise StoreBehind(seq - 1, seq - 1)
-    document = {
-        "_id": seq,
-        "digest": record.digest,
-        "body": body.decode(),
-        "writer": record.writer,
-        "epoch": record.epoch,
-        "at_s": record.at_s,
-    }
     try:
-        await database.log.insert_one(document)
+        await database.log.insert_one(document_of(record))
     except DuplicateKeyError:
         existing = await database.log.find_one({"_id": seq})
         if existing is None:
             raise StoreError(f"record {seq} has disappeared; remedy: check the server") from None
         raise SeqTaken(_decode(existing)) from None
+
+
+def document_of(record: LogRecord) -> dict[str, Any]:
+    """Return the document of a sealed record."""
+    return {
+        "_id": record.seq,
+        "digest": record.digest,
+        "body": body_of(record).decode(),
+        "writer": record.writer,
+        "epoch": record.epoch,
+        "at_s": record.at_s,
+    }
 
 
 async def read(database: Database, after_seq: int) -> AsyncIterator[LogRecord]:

@@ -11,7 +11,7 @@ Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -29,7 +29,15 @@ from pymongo.errors import (
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store.conventions import Damaged, OtherVersion
-from reshape_controller.store.mongo import audit, gpu_use, inbox, log, projections, schema
+from reshape_controller.store.mongo import (
+    audit,
+    gpu_use,
+    inbox,
+    log,
+    projections,
+    rewrite,
+    schema,
+)
 from reshape_controller.store.mongo import profiles as mongo_profiles
 from reshape_controller.store.mongo.address import MongoAddress, parse
 from reshape_controller.store.mongo.hints import Hints
@@ -172,6 +180,24 @@ class MongoStore:
 
     async def latest_snapshot(self) -> tuple[int, tuple[str, ...]] | None:
         return await self._on(log.newest_snapshot)
+
+    # --- another log in its place
+    async def begin_copy(self) -> None:
+        """Make an empty copy of the log."""
+        await self._on(rewrite.begin)
+
+    async def add_to_copy(self, records: Sequence[LogRecord]) -> None:
+        """Add sealed records to that copy."""
+        await self._on(rewrite.add, records)
+
+    async def abandon_copy(self) -> None:
+        """Drop the copy, if there is one."""
+        await self._on(rewrite.abandon)
+
+    async def put_copy_in_place(self, end_seq: int) -> str:
+        """Put the copy in the log's place; return the collection that has the log of before, which
+        ended with ``end_seq``. Raises StoreError."""
+        return await self._on(rewrite.replace, end_seq)
 
     # --- projections
     async def projected_seq(self) -> int:
