@@ -33,6 +33,8 @@ LEVEL_TIMES = 6
 """Level of the silence of a start, and of the times of evaluations and ends of epochs."""
 LEVEL_DEVICES = 6
 """Level of the number of devices that a program uses."""
+LEVEL_PINS = 6
+"""Level of SideCars that pin the coordinator's key: beyond loopback they speak TLS."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""

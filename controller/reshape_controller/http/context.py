@@ -75,3 +75,6 @@ class Context:
     sessions: Sessions | None = None
     """Logins of the page; None: a cookie opens nothing."""
     paces: Paces = field(default_factory=Paces)
+    pins_key: bool = False
+    """Whether SideCars that reach this server pin its key, so that none of them sends a plain
+    report."""

@@ -18,6 +18,7 @@ from reshape_controller.records.limits import WORKERS_MAX
 from reshape_sidecar import codec
 from reshape_sidecar.wire import (
     LEVEL_HEADER,
+    LEVEL_PINS,
     WIRE_LEVEL,
     WIRE_VERSION,
     Desired,
@@ -44,6 +45,16 @@ class SideCar(Handler):
         whose = f"worker {worker} of attempt" if worker else "attempt"
         message = f"the token does not belong to {whose} {attempt} of job {job}"
         return ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
+
+    async def permit(self) -> None:
+        """Refuse a plain report of a SideCar that would pin the key; one of an earlier release
+        goes on as before. Raises ApiError."""
+        is_plain = self.context.pins_key and self.request.protocol != "https"
+        if is_plain and self._level() >= LEVEL_PINS:
+            what = "SideCars report by TLS, because plain HTTP shows an attempt's token to others"
+            hint = "start the job again; or give sidecar_tls: off until it has ended"
+            raise ApiError(403, ErrorBody("plain-http", what, "", hint))
+        await super().permit()
 
     async def post(self, job: str, attempt: str) -> None:
         observed = codec.loads(Observed, body_text(self.body()))

@@ -110,24 +110,27 @@ def test_every_address_may_be_bound_when_the_url_says_which(
 
 
 @pytest.mark.parametrize(
-    ("changes", "pinned"),
+    ("changes", "pinned", "is_plain"),
     [
-        ({}, True),
-        ({"sidecar_url": "http://reshape.training.svc:7471"}, True),
-        ({"sidecar_url": "https://proxy.example"}, False),
-        ({"sidecar_bind": "127.0.0.1:7471"}, False),
-        ({"sidecar_url": "http://[::1]:7471"}, False),
-        ({"sidecar_url": "http://localhost:7471"}, False),
-        ({"sidecar_tls": "off"}, False),
+        ({}, True, False),
+        ({"sidecar_url": "http://reshape.training.svc:7471"}, True, False),
+        ({"sidecar_url": "https://proxy.example"}, False, False),
+        ({"sidecar_bind": "127.0.0.1:7471"}, False, False),
+        ({"sidecar_url": "http://[::1]:7471"}, False, True),
+        ({"sidecar_url": "http://localhost:7471"}, False, True),
+        ({"sidecar_tls": "off"}, False, True),
+        ({"sidecar_tls": "off", "sidecar_bind": "127.0.0.1:7471"}, False, False),
     ],
 )
 def test_sidecars_pin_the_daemons_key_wherever_plain_http_would_leave_the_machine(
-    cluster: Path, kubeconfig: Path, changes: dict[str, object], pinned: bool
+    cluster: Path, kubeconfig: Path, changes: dict[str, object], pinned: bool, is_plain: bool
 ) -> None:
     flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig), **changes}
     found = place(**flags)
     assert found is not None
     assert found.sidecar_tls is pinned
+    assert found.is_plain is is_plain
+    assert ("DANGER" in found.transport) is is_plain
 
 
 def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> None:

@@ -17,10 +17,10 @@ import pytest
 from reshape_controller.http import connections, sidecar_tls
 from reshape_controller.http.app import SIDECAR_ROUTES, Server, bind
 from reshape_controller.http.sidecar_tls import SidecarTls
-from reshape_sidecar.agent import pinned_key
+from reshape_sidecar.agent import coordinator_link, pinned_key
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
-from reshape_sidecar.wire import Observed, Phase
+from reshape_sidecar.wire import LEVEL_PINS, Observed, Phase
 from tests.support.http_bed import RECORD, Api, api
 
 OURS, OTHERS = (sidecar_tls.sidecar_tls(text) for text in (b"our secret", b"another"))
@@ -77,7 +77,11 @@ async def served(it: Api, tls: SidecarTls, connections_max: int = 20) -> AsyncIt
     """A server of SideCars beside the daemon's own; its port."""
     listening = bind("127.0.0.1", 0)
     server = Server(
-        listening, it.context, SIDECAR_ROUTES, connections=connections_max, tls_too=tls.context
+        listening,
+        replace(it.context, pins_key=True),
+        SIDECAR_ROUTES,
+        connections=connections_max,
+        tls_too=tls.context,
     )
     server.start()
     try:
@@ -108,14 +112,18 @@ async def reports(it: Api, job: str, url: str, key: str | None) -> tuple[bool, s
 
 
 def test_a_sidecar_reports_to_the_pinned_key_alone_and_an_older_one_as_before(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def inside() -> None:
         async with api(tmp_path) as it, served(it, OURS) as port, served(it, OTHERS) as other:
             job = await job_of(it)
             tls, plain = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}"
             assert await reports(it, job, tls, OURS.key_sha256) == (True, "")
-            assert await reports(it, job, plain, None) == (True, ""), "an attempt of before"
+            done, why = await reports(it, job, plain, None)
+            assert (done, "HTTP 403" in why) == (False, True), "an attempt of this release"
+            with monkeypatch.context() as patched:
+                patched.setattr(coordinator_link, "WIRE_LEVEL", LEVEL_PINS - 1)
+                assert await reports(it, job, plain, None) == (True, ""), "an attempt of before"
             done, why = await reports(it, job, f"https://127.0.0.1:{other}", OURS.key_sha256)
             assert not done, "another's key"
             assert "this attempt knows" in why
@@ -175,7 +183,8 @@ def test_connections_that_say_nothing_make_room_on_the_port_for_both(
             begun = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
             for each in begun:
                 each.sendall(connections.TLS_BEGINS)  # a handshake that never goes on
-            assert (await reports(it, job, f"http://127.0.0.1:{port}", None))[0]
+            done = await reports(it, job, f"https://127.0.0.1:{port}", OURS.key_sha256)
+            assert done == (True, "")
             await asyncio.sleep(1.3)
             for each in silent:
                 each.setblocking(False)

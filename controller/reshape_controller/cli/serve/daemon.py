@@ -21,6 +21,7 @@ import structlog
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve.hosts import check_inventory, not_reached
+from reshape_controller.cli.serve.kubernetes_settings import PLAIN_REMEDY
 from reshape_controller.cli.serve.leader_election import NotElected, elected
 from reshape_controller.cli.serve.listening import listen, listen_for_public, listen_for_sidecars
 from reshape_controller.cli.serve.settings import Backend, DaemonSettings
@@ -157,8 +158,8 @@ class Daemon:
         shared = replace(self.context, room=Room(room))
         found = [Server(listening, shared, connections=room)]
         if for_sidecars is not None:
-            context = replace(shared, host_names=self._sidecar_names)
             tls = self._sidecar_tls.context if self._sidecar_tls is not None else None
+            context = replace(shared, host_names=self._sidecar_names, pins_key=tls is not None)
             found.append(
                 Server(for_sidecars, context, SIDECAR_ROUTES, connections=room, tls_too=tls)
             )
@@ -319,6 +320,10 @@ async def serve(settings: DaemonSettings) -> None:
                 launcher=backend.name,
                 containment=daemon.context.containment.hold.value,
             )
+            place = settings.kubernetes
+            if place is not None and place.is_plain:
+                said = {"transport": place.transport, "remedy": PLAIN_REMEDY}
+                log.warning("sidecars-in-plain", url=place.sidecar_url, **said)
             await daemon.run(*daemon.servers(listening, for_sidecars, for_public))
     except NotElected:
         log.info("stopping", jobs="not touched")

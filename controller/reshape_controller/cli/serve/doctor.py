@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -29,8 +29,8 @@ from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.serve.kubernetes_settings import (
+    PLAIN_REMEDY,
     KubernetesSettings,
-    is_beyond_loopback,
     kubernetes_settings,
 )
 from reshape_controller.cli.serve.public_access import public_access
@@ -165,12 +165,9 @@ def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
     except ClientError as error:
         found = [_problem("API server", error)]
     where = (place.sidecar_address, place.sidecar_port)
-    detail = f"{place.sidecar_url}, listening on {where[0]}:{where[1]}"
-    if place.sidecar_tls:
-        detail += ", with TLS by the daemon's own key"
-    elif is_beyond_loopback(place.sidecar_url):
-        detail += "; plain HTTP: who reads the network gets the attempts' tokens"
-    found.append(_bound("SideCars' address", detail, lambda: bind_beyond_loopback(*where)))
+    detail = f"{place.sidecar_url}, listening on {where[0]}:{where[1]}; {place.transport}"
+    bound = _bound("SideCars' address", detail, lambda: bind_beyond_loopback(*where))
+    found.append(replace(bound, remedy=PLAIN_REMEDY) if bound.ok and place.is_plain else bound)
     if place.by_playbook:
         found.append(
             _there(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reshape_launcher.kubernetes.api import ClusterClient
     from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
+PLAIN_REMEDY = "leave out sidecar_tls: off; a proxy has to pass TLS on, or have TLS of its own"
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 ONLY_KUBERNETES = ("kubeconfig", "cluster", "sidecar_bind", "sidecar_url", "lease")
 DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -48,6 +49,24 @@ class KubernetesSettings:
     by_playbook: bool
     runs: Path
     """Folder of the artifacts of the newest playbook runs."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the network between pods and this daemon shows the tokens of attempts."""
+        if self.sidecar_tls or self.sidecar_url.startswith("https:"):
+            return False
+        is_local = ipaddress.ip_address(self.sidecar_address).is_loopback
+        return is_beyond_loopback(self.sidecar_url) or not is_local
+
+    @property
+    def transport(self) -> str:
+        """How SideCars reach this daemon, in words."""
+        if self.sidecar_tls:
+            return "with TLS by the daemon's own key"
+        if self.is_plain:
+            return "DANGER: plain HTTP, which shows the attempts' tokens to who reads the network"
+        is_proxied = self.sidecar_url.startswith("https:")
+        return "with TLS up to a proxy" if is_proxied else "plain HTTP on loopback"
 
     def cluster(self) -> ClusterClient:
         """Return a client of the API server. Raises CliError."""
