@@ -15,7 +15,6 @@ from pathlib import Path
 from reshape_controller.core import events as ev
 from reshape_controller.core import growth
 from reshape_controller.core.errors import (
-    PlanRejected,
     ReshapeError,
     UnknownGpu,
     UnknownHost,
@@ -315,12 +314,9 @@ class Control:
         if failure is None:
             return ""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(failure.since_s))
-        what = (
-            str(failure.error) if isinstance(failure.error, PlanRejected) else repr(failure.error)
-        )
         return (
             f"the policy {failure.policy} fails since {since} ({failure.in_a_row} times in a row), "
-            f"so it starts no job: {what[:POLICY_ERROR_CHARS_MAX]}"
+            f"so it starts no job: {failure.text[:POLICY_ERROR_CHARS_MAX]}"
         )
 
     def policy_problem_of(self, job: Job) -> str:

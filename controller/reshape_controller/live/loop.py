@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import time
 from collections import deque
@@ -24,12 +25,13 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, LOCAL, Limits
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.core.record import LogRecord
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.journal import Journal
 from reshape_controller.live.marks import LogMarks
+from reshape_controller.live.policy_limit import PolicyLimit
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
 from reshape_controller.scheduling import rounds
@@ -102,11 +104,15 @@ class _Entry:
 
 
 class TimedPlanner(Planner):
-    """Measures the time that each plan takes."""
+    """Measures the time that each plan takes, and ends a decision that takes too long."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
         self.took_s: list[float] = []
+        self._limit = PolicyLimit()
+
+    def ask(self, snapshot: Snapshot) -> Plan:
+        return self._limit.of(functools.partial(super().ask, snapshot))
 
     def plan(self, engine: Engine) -> Plan:
         begin_s = time.perf_counter()
@@ -330,4 +336,4 @@ def _log_failure(failure: PolicyFailure) -> None:
         case FailureKind.POLICY_FAILED:
             log.error("policy-failed", policy=failure.policy, exc_info=failure.error)
         case FailureKind.PLAN_REJECTED:
-            log.error("plan-rejected", policy=failure.policy, reason=str(failure.error))
+            log.error("plan-rejected", policy=failure.policy, reason=failure.text)
