@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core import transitions
 from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import Limits
-from reshape_controller.core.model import GpuState, JobId, Stage
+from reshape_controller.core.machines import Host
+from reshape_controller.core.model import GpuState, HostId, JobId, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.transitions import InvalidTransition
 from reshape_controller.live import control as control_module
@@ -27,7 +31,7 @@ from reshape_controller.live.clock import WallClock
 from reshape_controller.live.control import NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.leadership import Leadership
-from reshape_controller.live.loop import CannotTake, Loop, Settings, Stopped
+from reshape_controller.live.loop import CannotTake, Loop, Settings
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.protocol import Changes, StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
@@ -353,33 +357,72 @@ def test_a_controller_that_was_stopped_in_order_starts_from_a_snapshot(
     asyncio.run(scenario())
 
 
-def test_an_event_that_the_engine_cannot_take_fails_its_sender_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fails_at(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[ev.Event], bool]) -> None:
+    """The engine takes in a part of some events, and then fails."""
     step = Engine.step
 
     def defect(engine: Engine, event: ev.Event, now_s: float) -> Step:
-        if isinstance(event, ev.PinRequested):
+        if is_bad(event):
+            engine.state.put_host(Host(HostId("half"), "V100", ()))
             raise ZeroDivisionError("a defect")
         return step(engine, event, now_s)
 
     monkeypatch.setattr(Engine, "step", defect)
 
+
+def test_an_event_that_the_engine_cannot_take_fails_its_sender_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails_at(monkeypatch, lambda event: event == ev.PinRequested(JobId("x"), 1))
+
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            bad = asyncio.create_task(daemon.loop.commit(ev.PinRequested(JobId("x"), 1)))
-            good = asyncio.create_task(
-                daemon.loop.commit(
-                    ev.HostUndrained(next(iter(daemon.loop.engine.state.hosts)), "op")
-                )
+            bad = asyncio.create_task(
+                daemon.loop.commit(ev.PinRequested(JobId("y"), 1), ev.PinRequested(JobId("x"), 1))
             )
-            with pytest.raises(ZeroDivisionError):
-                await daemon.tasks[0]
+            good = asyncio.create_task(daemon.loop.commit(ev.HostUndrained(HOST, "op")))
             with pytest.raises(CannotTake, match="failed on PinRequested"):
                 await bad
-            with pytest.raises(Stopped, match="before it could answer"):
-                await good
-            assert "a defect" in daemon.loop.problem
+            assert await good
+            assert HostId("half") not in daemon.loop.engine.state.hosts
+            logged = [event async for each in daemon.loop.store.read(0) for event in each.events]
+            assert not any(isinstance(each, ev.PinRequested) for each in logged)
+            assert daemon.loop.problem == ""
+
+    asyncio.run(scenario())
+
+
+def test_a_report_at_which_the_engine_fails_sets_its_attempt_apart_and_all_else_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_bad(event: ev.Event) -> bool:
+        is_odd = isinstance(event, ev.SideCarReported) and event.observed.error == "odd"
+        return is_odd or isinstance(event, ev.CurveFitted)
+
+    fails_at(monkeypatch, is_bad)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            bad = await daemon.control.submit(spec("bad", 2))
+            good = await daemon.control.submit(spec("good", 2))
+            both = [("running", 2)] * 2
+            await daemon.until(lambda: [daemon.state_of(job) for job in (bad, good)] == both)
+            seen = daemon.loop.engine.state.jobs[bad].observed
+            assert seen is not None
+            daemon.loop.post(ev.CurveFitted(good, "default", Curve(0.1, 1.0, 0.0)))
+            for number in range(3):
+                odd = replace(seen, sequence=seen.sequence + 10**6 + number, error="odd")
+                daemon.loop.post(ev.SideCarReported(odd))
+            assert await daemon.loop.commit(ev.HostUndrained(HOST, "op"))
+            state = daemon.loop.engine.state
+            assert "ZeroDivisionError('a defect')" in state.jobs[bad].set_apart
+            assert len(state.jobs[bad].gpus) == 2, "its GPUs are its own"
+            assert HostId("half") not in state.hosts
+            daemon.launcher.job(good).finish()
+            await daemon.until(lambda: daemon.state_of(good)[0] == "over")
+            third = await daemon.control.submit(spec("third", 2))
+            await daemon.until(lambda: daemon.state_of(third) == ("running", 2))
+            assert daemon.loop.problem == ""
 
     asyncio.run(scenario())
 
@@ -433,17 +476,12 @@ def test_a_clock_begins_where_the_log_ended_if_that_is_later() -> None:
     assert effects_module.RELEASE_POLL_S < effects_module.RELEASE_ROUND_S
 
 
-def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(
+def test_an_inserted_record_that_the_engine_cannot_take_is_refused_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Engine.step
-
-    def defect(engine: Engine, event: ev.Event, now_s: float) -> Step:
-        if isinstance(event, ev.JobSubmitted) and event.spec.name == "bad":
-            raise ZeroDivisionError("a defect")
-        return step(engine, event, now_s)
-
-    monkeypatch.setattr(Engine, "step", defect)
+    fails_at(
+        monkeypatch, lambda each: isinstance(each, ev.JobSubmitted) and each.spec.name == "bad"
+    )
     record = '{"name": "bad", "command": ["python", "x.py"], "optional_gpus": [1], "epochs": 1}'
 
     async def scenario() -> None:
@@ -453,14 +491,13 @@ def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(
                 inbox.watch(daemon.loop, admission, daemon.control, ONE_PERSON)
             )
             with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
-                other.execute("INSERT INTO inbox (kind, body) VALUES ('submit', ?)", (record,))
-            with pytest.raises(ZeroDivisionError):
-                await asyncio.wait_for(daemon.tasks[0], 10.0)
+                for body in (record.replace("bad", "good"), record, record.replace("bad", "also")):
+                    other.execute("INSERT INTO inbox (kind, body) VALUES ('submit', ?)", (body,))
             while await daemon.loop.store.requests(1):
                 await asyncio.sleep(0.01)
             watch.cancel()
-        async with running(tmp_path) as daemon:
-            assert await daemon.loop.store.requests(1) == ()
+            names = [job.spec.name for job in daemon.loop.engine.state.jobs.values()]
+            assert names == ["good", "also"]
             assert daemon.loop.problem == ""
 
     asyncio.run(scenario())

@@ -386,6 +386,8 @@ def _accuracies(
         return job.accuracies
     if report.progress.target is None:
         points = _with_running_accuracy(job, report)
+    elif after.target is None:  # a report of an earlier step, of which nothing was taken in
+        points = job.accuracies
     else:
         points = target.points(job.accuracies, before, after)
     if points is not job.accuracies and len(points) > ACCURACIES_MAX:

@@ -26,6 +26,9 @@ from reshape_sidecar.wire import (
     level_in,
 )
 
+ESCAPE = "\\u"
+"""Begins, in JSON, a character that UTF-8 may not have: half of one."""
+
 
 class SideCar(Handler):
     """POST /v1/sidecar/JOB/ATTEMPT?wait_s=N&worker=K."""
@@ -57,7 +60,7 @@ class SideCar(Handler):
         await super().permit()
 
     async def post(self, job: str, attempt: str) -> None:
-        observed = codec.loads(Observed, body_text(self.body()))
+        observed = _report(body_text(self.body()))
         if (observed.job, observed.attempt) != (job, int(attempt)):
             raise bad_request(f"the report is of attempt {observed.attempt} of {observed.job}")
         if observed.worker != self._worker():
@@ -117,6 +120,17 @@ class SideCar(Handler):
         super().on_connection_close()
         if self._exchange is not None:
             self._exchange.cancel()
+
+
+def _report(text: str) -> Observed:
+    """Return the report in a body. Raises CodecError and ApiError."""
+    observed = codec.loads(Observed, text)
+    if ESCAPE in text:
+        try:
+            codec.dumps(observed).encode()
+        except UnicodeEncodeError as error:
+            raise bad_request(f"a text has half a character ({error.reason})", "body") from None
+    return observed
 
 
 def _is_news(desired: Desired, observed: Observed) -> bool:

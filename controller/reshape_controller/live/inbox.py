@@ -172,13 +172,16 @@ async def _commit(loop: Loop, admission: Admission, entries: list[_Submission]) 
     posted = [entry for entry in entries if entry.event is not None]
     commits = (loop.commit(entry.event) for entry in posted if entry.event is not None)
     results = await asyncio.gather(*commits, return_exceptions=True)
+    refused = []
     for entry, result in zip(posted, results, strict=True):
-        if isinstance(result, CannotTake):  # left in the inbox, it would end the next daemon too
+        if isinstance(result, CannotTake):
             await loop.store.refuse(entry.item, str(result))
+            refused.append(entry.item)
     for result in results:
-        if isinstance(result, BaseException):
+        if isinstance(result, BaseException) and not isinstance(result, CannotTake):
             raise result
-    await loop.store.acknowledge(tuple(entry.item for entry in entries))
+    taken = tuple(entry.item for entry in entries if entry.item not in refused)
+    await loop.store.acknowledge(taken)
     _release_names(admission, entries)
 
 

@@ -24,7 +24,7 @@ from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, LOCAL, Limits
-from reshape_controller.core.model import Mechanism
+from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.core.record import LogRecord
 from reshape_controller.fits.convergence import Refits
@@ -274,8 +274,7 @@ class Loop:
 
     async def _commit_batch(self) -> None:
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
-        batch = self._batch = self._drain(now_s)
-        done = self._round(batch, now_s)
+        batch, done = await self._round(self._drain(now_s), now_s)
         if not batch and not done.decisions:
             if self.journal.has_pending_projections:
                 await self.journal.project(None, self.engine.state.dump)
@@ -309,17 +308,25 @@ class Loop:
         for job, reason in self._refits.refusals():
             log.warning("curve-refused", job=job, reason=reason)
 
-    def _round(self, batch: tuple[_Entry, ...], now_s: float) -> Round:
-        """Do the round of a batch, and log its decisions and the policy's failures."""
-        self.planner.took_s.clear()
-        try:
-            done = rounds.run(self.engine, self.planner, [each.event for each in batch], now_s)
-        except EventFailed as failed:
-            entry = batch[failed.number]
-            log.error("engine-failed", taken=codec.dumps(entry.event), error=repr(failed.error))
-            if entry.done is not None and not entry.done.done():
-                entry.done.set_exception(CannotTake(str(failed)))
-            raise failed.error from None
+    async def _round(
+        self, batch: tuple[_Entry, ...], now_s: float
+    ) -> tuple[tuple[_Entry, ...], Round]:
+        """Do the round of a batch, and log its decisions and the policy's failures; return the
+        batch without what the engine fails at. Raises the engine's error if that is of no job's and
+        no user's making, StoreError and what ``recover`` does."""
+        while True:
+            self._batch = batch
+            self.planner.took_s.clear()
+            try:
+                done = rounds.run(self.engine, self.planner, [each.event for each in batch], now_s)
+                break
+            except EventFailed as failed:
+                entry = batch[failed.number]
+                log.error("engine-failed", taken=codec.dumps(entry.event), error=repr(failed.error))
+                batch = _without(batch, entry, failed)
+                # It may have taken in a part of the event: the log has the state of before.
+                self.engine = (await recover(self.store)).engine
+                self.planner = TimedPlanner(self.planner.policy)
         for decision, took_s in zip(done.decisions, self.planner.took_s, strict=True):
             if decision.failure is not None:
                 _log_failure(decision.failure)
@@ -328,7 +335,25 @@ class Loop:
             if decision.plan.targets:
                 reason, decide_ms = decision.plan.reason_code, round(took_s * 1e3, 2)
                 log.info("decided", reason=reason, decide_ms=decide_ms)
-        return done
+        return batch, done
+
+
+def _without(batch: tuple[_Entry, ...], bad: _Entry, failed: EventFailed) -> tuple[_Entry, ...]:
+    """Return a batch without what one job or user has sent: an attempt at whose report the engine
+    fails is set apart, and a request is refused with all that belongs to it. Raises the engine's
+    error at any other event."""
+    if isinstance(bad.event, ev.SideCarReported):
+        seen = bad.event.observed
+        text = f"the controller failed at its report ({failed.error!r:.200}), a defect"
+        bad.event = ev.SideCarContradicted(JobId(seen.job), seen.attempt, text)
+        return batch
+    if bad.done is not None:
+        if not bad.done.done():
+            bad.done.set_exception(CannotTake(str(failed)))
+        return tuple(each for each in batch if each.done is not bad.done)
+    if isinstance(bad.event, ev.CurveFitted):
+        return tuple(each for each in batch if each is not bad)
+    raise failed.error from None
 
 
 def _log_failure(failure: PolicyFailure) -> None:

@@ -21,7 +21,7 @@ from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
-from reshape_sidecar.wire import PhaseTimes, Progress
+from reshape_sidecar.wire import PhaseTimes, Progress, TargetProgress
 from tests.support.world import World
 
 KIND = Profile("kind", speed=(SpeedPoint("V100", 1, 4.0), SpeedPoint("V100", 2, 2.0)))
@@ -367,3 +367,16 @@ def test_a_member_of_an_array_that_completes_teaches_its_siblings_length_and_spe
     assert total * book.seconds_per_step(kind, "V100", 2, 1) == pytest.approx(25.0)
     other = replace(sibling, job_type="resnet")
     assert total_steps(book, other, Progress(), None) is None
+
+
+def test_a_report_of_an_earlier_step_with_a_first_word_about_the_target_adds_no_point() -> None:
+    found = World().boot(4)
+    found.running("job", 2, 1, 2, length=Length(LengthUnit.TARGET_ACCURACY, 0.9))
+    report(found, 10, 1.0)
+    c = found.container("job")
+    c.sequence += 1
+    said = TargetProgress("accuracy", evaluations=((3, 0.5),))
+    seen = replace(c.observed(), progress=Progress(step=3, target=said))
+    found.event(ev.SideCarReported(seen))
+    assert found.job("job").accuracies == ()
+    assert found.job("job").progress.step == 10

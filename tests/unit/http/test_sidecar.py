@@ -114,6 +114,23 @@ def test_a_bad_report_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_half_a_character_in_a_report_is_refused_and_leaves_every_list_as_it_was(
+    tmp_path: Path,
+) -> None:
+    async def test(it: Api, job: str, seen: Observed) -> None:
+        for field in ("error", "exception", "exception_message", "address"):
+            told = codec.dumps(replace(seen, **{field: "HALF"}))  # type: ignore[arg-type]
+            body = told.replace("HALF", "\\ud800")
+            refused = await it.ask("POST", f"/v1/sidecar/{job}/1", body, token=it.tokens.of(job, 1))
+            assert (refused.code, refused.json["path"]) == (400, "body")
+            assert (await it.get("/v1/jobs")).code == 200
+        whole = told.replace("HALF", "\\ud83d\\ude00")
+        taken = await it.ask("POST", f"/v1/sidecar/{job}/1", whole, token=it.tokens.of(job, 1))
+        assert taken.code == 200
+
+    run(tmp_path, test)
+
+
 def test_a_sidecar_that_hangs_up_leaves_nothing_waiting(tmp_path: Path) -> None:
     async def test(it: Api, job: str, seen: Observed) -> None:
         body = codec.dumps(seen)
