@@ -25,6 +25,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.phrases import lost_text
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
+from reshape_profiles.schema import SECONDS_MAX
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Reached
 
 PAUSED = "paused, checkpoint kept: "
@@ -320,7 +321,8 @@ def lose_steps(tx: Transaction, job_id: JobId, steps: int) -> Job:
     since_s = job.trial.since_s
     if not job.reports_steps and job.program.loses and since_s is not None:
         seconds = tx.now_s - since_s
-    repeated_gpu_s = job.repeated_gpu_s + seconds * job.trained_on
+    # A log of an earlier release may hold any figure; a sum that is not finite fits into no table.
+    repeated_gpu_s = job.repeated_gpu_s + min(max(0.0, seconds), SECONDS_MAX) * job.trained_on
     return tx.update(job_id, steps_lost=job.steps_lost + steps, repeated_gpu_s=repeated_gpu_s)
 
 

@@ -317,7 +317,7 @@ def _progress(observed: Observed) -> tuple[Progress, float | None]:
 COUNT_MAX = 10**15
 """Largest count that a report may name: sums of them stay whole numbers for every reader."""
 REPORT_S_MAX = 86_400.0
-"""Longest phase of a start or reshape that a report may name."""
+"""Longest phase of a start or reshape, and longest step, that a report may name."""
 TEXT_MAX = 65_536
 """Most characters of one text of a report."""
 TWO_VOICES = 3_600_000 * SEQUENCES_PER_S
@@ -375,7 +375,7 @@ def _out_of_bounds(value: object, name: str = "") -> str:
         fits = 0 <= value <= COUNT_MAX or name in _NO_COUNTS
         return "" if fits else f"{name} {value}, not between 0 and {COUNT_MAX}"
     if isinstance(value, float):
-        fits = 0.0 <= value <= REPORT_S_MAX or not name.endswith("_s")
+        fits = 0.0 <= value <= REPORT_S_MAX or not name.endswith(("_s", "_per_step"))
         return "" if fits else f"{name} {value:g}, not between 0 and {REPORT_S_MAX:g}"
     for part in getattr(value, "__dataclass_fields__", ()):
         inner = getattr(value, part)

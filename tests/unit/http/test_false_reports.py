@@ -63,6 +63,9 @@ LIES: dict[str, Callable[[Observed], Observed]] = {
     "target": progress(target=TargetProgress("loss", in_a_row=WHOLE_MAX)),
     "seconds of a save": times(save_s=HUGE),
     "negative seconds": times(first_step_s=-HUGE),
+    "seconds of a step": progress(seconds_per_step=HUGE, step=10),
+    "negative seconds of a step": progress(seconds_per_step=-HUGE, step=10),
+    "seconds apart from steps": progress(apart_s_per_step=-1.0),
     "restarts": lambda seen: replace(seen, process_restarts=WHOLE_MAX),
     "pid": lambda seen: replace(seen, pid=-1),
     "memory": lambda seen: replace(seen, gpu_use=(GpuUse("gpu-0", -1, WHOLE_MAX),)),
@@ -72,7 +75,6 @@ LIES: dict[str, Callable[[Observed], Observed]] = {
 ODD: dict[str, Callable[[Observed], Observed]] = {
     "loss": progress(loss=HUGE),
     "accuracy": progress(accuracy=-HUGE),
-    "speed": progress(seconds_per_step=HUGE, step=10),
     "no speed": progress(seconds_per_step=5e-324, step=20),
     "value": progress(evaluations=(Evaluation("loss", 1, HUGE), Evaluation("loss", 2, -HUGE))),
     "points": progress(
