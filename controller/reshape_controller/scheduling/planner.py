@@ -40,6 +40,10 @@ class PolicyLeft(ReshapeError):
     """The policy tried to end the program that asks it."""
 
 
+class NoPlan(ReshapeError):
+    """The policy returned something that the log cannot hold as a plan."""
+
+
 class FailureKind(StrEnum):
     """How a policy can fail; the reason code of the plan that takes its plan's place."""
 
@@ -65,7 +69,7 @@ class PolicyFailure:
     def text(self) -> str:
         """Return the error as one text for people, whatever its class makes of itself."""
         try:
-            said = str(self.error) if isinstance(self.error, PlanRejected) else repr(self.error)
+            said = str(self.error) if isinstance(self.error, ReshapeError) else repr(self.error)
         except Exception:
             said = type(self.error).__name__
         return said.encode(errors="backslashreplace").decode()[:ERROR_CHARS_MAX]
@@ -182,12 +186,12 @@ class Planner:
 
 
 def _well_formed(proposed: object) -> Plan:
-    """Return a plan as the log will hold it. Raises PlanRejected if it cannot."""
+    """Return a plan as the log will hold it. Raises NoPlan if it cannot."""
     try:
         text = codec.dumps(proposed).encode()
         plan = codec.loads(Plan, text) if len(text) <= PLAN_BYTES_MAX else None
     except (ValueError, TypeError, RecursionError) as error:
-        raise PlanRejected(f"the policy returned no plan: {error}") from None
+        raise NoPlan(f"what it returned is no plan: {error}") from None
     if plan is None:
-        raise PlanRejected(f"the plan is longer than {PLAN_BYTES_MAX} bytes")
+        raise NoPlan(f"its plan is longer than {PLAN_BYTES_MAX} bytes")
     return plan

@@ -61,8 +61,7 @@ def record_of(done: rounds.Round, events: tuple[ev.Event, ...], at_s: float) -> 
         (
             returns_none,
             FailureKind.POLICY_FAILED,
-            "the policy failed: AttributeError("
-            "\"'NoneType' object has no attribute 'preemption'\")",
+            "the policy failed: what it returned is no plan: document: None is not an object",
         ),
     ],
 )
