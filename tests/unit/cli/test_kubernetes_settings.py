@@ -215,7 +215,7 @@ def test_doctor_reports_what_it_cannot_even_ask(
 def test_doctor_on_one_machine_looks_for_its_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    doctor(home=str(tmp_path / "home"), launcher="local", simulated_gpus=2, output="json")
+    doctor(home=str(tmp_path / "home"), launcher="local", simulated_gpus=2, port=0, output="json")
     assert json.loads(capsys.readouterr().out)["findings"][1]["detail"] == "2 simulated GPUs"
 
 
