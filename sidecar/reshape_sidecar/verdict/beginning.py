@@ -51,6 +51,11 @@ class Beginning:
             before = self._arrived
             self.made = frozenset(path for path in self._own if before.get(path) != marks[path])
 
+    @property
+    def measures(self) -> Iterable[str]:
+        """Paths of the measures with which this process begins."""
+        return self._own
+
     def entry(self) -> dict[str, Any] | None:
         """Return what a checkpoint holds; None if the script has no measure."""
         if not self._first:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from reshape_sidecar.hook.script_code import of_script_file, tree_of
-from reshape_sidecar.verdict import influence
+from reshape_sidecar.verdict import influence, syntax
 from reshape_sidecar.verdict.forms import PLAIN
 from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.syntax import Function
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 BESIDE = "from enumerate or zip, which begin again: job.step counts on"
 Loop = ast.For | ast.While | ast.AsyncFor
 
@@ -33,7 +35,8 @@ def _names_at(file: str, line: int) -> tuple[frozenset[str], frozenset[str]]:
     read: set[str] = set()
     bound: set[str] = set()
     for loop in loops:
-        body = _Body().of(loop.body)
+        asked = _set_within(loop.test) if isinstance(loop, ast.While) else set()
+        body = _Body(asked).of(loop.body)
         bound |= _names(loop, ast.Store) | _names(loop, ast.Del)
         at_times = _names(loop, ast.Store) - body.done
         read |= body.read | (at_times & _read_after(code, loops[0]))
@@ -43,18 +46,35 @@ def _names_at(file: str, line: int) -> tuple[frozenset[str], frozenset[str]]:
         if not isinstance(loop, ast.While)
         for name in _names(loop.target, ast.Store)
     }
-    clocks = {name for loop in loops for name in influence.from_a_clock(loop)}
+    clocks = {name for loop in loops for name in syntax.from_a_clock(loop)}
     return frozenset(read - targets - clocks), frozenset(bound)
 
 
-def beside(frame: FrameType) -> frozenset[str]:
+@functools.cache
+def _asked_at(file: str, line: int) -> frozenset[str]:
+    """Return the names that the statement at a line reads, if it is in no loop: it may go through
+    the batches itself, as a comprehension does."""
+    code, loops = _loops(file, line)
+    found: ast.stmt | None = None
+    for node in ast.walk(code) if not loops else ():
+        if isinstance(node, ast.stmt) and not isinstance(node, Function | ast.ClassDef):
+            holds = node.lineno <= line <= (node.end_lineno or line)
+            if holds and (found is None or node.lineno >= found.lineno):
+                found = node
+    return frozenset(_read_by(found)) if found is not None else frozenset()
+
+
+def beside(frame: FrameType, *, runs: bool = False) -> frozenset[str]:
     """Return the names that a loop takes from ``enumerate`` or ``zip`` beside the batches of a job:
-    these begin again at a restart in mid-epoch."""
-    return _beside_at(frame.f_code.co_filename, frame.f_lineno)
+    these begin again at a restart in mid-epoch.
+
+    runs: whether the loop at the frame's line is asking for a batch.
+    """
+    return _beside_at(frame.f_code.co_filename, frame.f_lineno, runs)
 
 
 @functools.cache
-def _beside_at(file: str, line: int) -> frozenset[str]:
+def _beside_at(file: str, line: int, runs: bool) -> frozenset[str]:
     code, loops = _loops(file, line)
     assigned = (node for node in ast.walk(code) if isinstance(node, ast.Assign))
     known = {name for node in assigned if _asks_batches(node.value) for name in _stored(node)}
@@ -65,6 +85,8 @@ def _beside_at(file: str, line: int) -> frozenset[str]:
         calls = (one for one in ast.walk(loop.iter) if isinstance(one, ast.Call))
         for call in calls:
             given = [_asks_batches(one) or bool(_names(one, ast.Load) & known) for one in call.args]
+            if runs and loop is loops[-1] and not any(given):
+                given = [number == 0 for number, _ in enumerate(call.args)]
             name = getattr(call.func, "id", None)
             if name == "enumerate" and any(given):
                 numbers = _names(loop.target.elts[0], ast.Store)
@@ -133,32 +155,50 @@ def _loops(file: str, line: int) -> tuple[ast.AST, list[Loop]]:
     return code, loops
 
 
-def enter(frame: FrameType, reach: Reach) -> None:
-    """Look at the names that the loops around the frame's line carry, at those around its callers,
-    and at the globals."""
+def enter_running(made: FrameType, reach: Reach) -> None:
+    """Enter the code that is asking for a batch, and the code ``made`` that called for them: it may
+    have given them to another function."""
+    enter(next(_callers(sys._getframe(1)), made), reach, made)
+
+
+def enter(frame: FrameType, reach: Reach, made: FrameType | None = None) -> None:
+    """Look at the names that the loops around the frame's line carry, at those around its callers
+    and around ``made`` and its callers, and at the globals."""
     set_globally: frozenset[str] = frozenset()
-    caller: FrameType | None = frame
-    while caller is not None:
-        if of_script_file(caller.f_code.co_filename):
-            set_globally |= _enter(caller, reach, is_inner=caller is frame)
-        caller = caller.f_back
+    running = list(_callers(frame))
+    asks = True
+    for one in [*running, *(one for one in _callers(made) if one not in running)]:
+        asks |= one is made
+        set_globally |= _enter(one, reach, asks=asks)
+        asks &= bool(one.f_code.co_flags & inspect.CO_GENERATOR)  # it goes on to the code around it
     reach.script(set_globally)
 
 
-def _enter(frame: FrameType, reach: Reach, *, is_inner: bool) -> frozenset[str]:
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of the script's code from ``frame`` outwards."""
+    while frame is not None:
+        if of_script_file(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def _enter(frame: FrameType, reach: Reach, *, asks: bool) -> frozenset[str]:
     """Look at the names that the loops of one frame carry; return the globals that they set.
 
-    is_inner: whether it asks for the batches. An outer one has read its names by then, so nothing
+    asks: whether it asks for the batches. An outer one has read its names by then, so nothing
     that comes back would reach what it calls.
     """
     carried, bound = names(frame)
+    if asks:
+        carried |= _asked_at(frame.f_code.co_filename, frame.f_lineno)
     is_module = frame.f_locals is frame.f_globals
-    owner = frame.f_globals if is_module and is_inner else None
-    for name in sorted(beside(frame) & frame.f_locals.keys()):
+    owner = frame.f_globals if is_module and asks else None
+    for name in sorted(beside(frame, runs=asks) & frame.f_locals.keys()):
         reach.place(f"{name} ({BESIDE})", frame.f_locals[name])
     for name in sorted(carried & frame.f_locals.keys()):
         value = frame.f_locals[name]
-        if name in bound or type(value) not in PLAIN:  # a number that no turn sets stays
+        is_constant = name not in bound and type(value) in PLAIN  # no turn sets it
+        if not is_constant or type(value) is float:  # that is a measure
             reach.take(name, "the loop", owner, name, value)
     return bound if is_module else frozenset()
 
@@ -183,9 +223,10 @@ def _innermost_function(tree: ast.Module, line: int) -> Function | None:
 class _Body:
     """Names that statements read before they set them, and names that they set for certain."""
 
-    def __init__(self) -> None:
+    def __init__(self, done: set[str] | None = None) -> None:
+        """``done``: names that are set before."""
         self.read: set[str] = set()
-        self.done: set[str] = set()
+        self.done: set[str] = set(done or ())
 
     def of(self, statements: Iterable[ast.stmt]) -> _Body:
         for statement in statements:
@@ -195,6 +236,7 @@ class _Body:
     def _add(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.If):
             self._reads(_read_by(statement.test))
+            self.done |= _set_within(statement.test)
             self._branches([statement.body, statement.orelse])
         elif isinstance(statement, ast.For | ast.AsyncFor):
             self._reads(_read_by(statement.iter))
@@ -202,6 +244,7 @@ class _Body:
             self._maybe(statement.orelse, set())
         elif isinstance(statement, ast.While):
             self._reads(_read_by(statement.test))
+            self.done |= _set_within(statement.test)
             self._maybe(statement.body, set())
             self._maybe(statement.orelse, set())
         elif isinstance(statement, ast.With | ast.AsyncWith):
@@ -253,6 +296,14 @@ def _read_by(node: ast.AST) -> set[str]:
         if isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name)
     }
     return (_names(node, ast.Load) | added) - own
+
+
+def _set_within(code: ast.AST) -> set[str]:
+    """Return the names that an expression sets, whatever its parts are."""
+    inner = list(ast.walk(code))
+    if any(isinstance(one, ast.BoolOp | ast.IfExp) for one in inner):
+        return set()
+    return {one.target.id for one in inner if isinstance(one, ast.NamedExpr)}
 
 
 def _defined_by(statement: ast.stmt) -> set[str]:

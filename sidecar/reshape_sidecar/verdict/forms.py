@@ -11,17 +11,24 @@ import dataclasses
 import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any
 
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, bytearray})
 SEQUENCES = (list, tuple, deque)
 SETS = (set, frozenset)
 MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
-VALUE_TYPES = frozenset({"torch.Size", "torch.dtype", "torch.device"})
-"""Types of PyTorch whose values never change."""
+VALUE_TYPES = frozenset(
+    {
+        *("torch.Size", "torch.dtype", "torch.device", "builtins.range", "uuid.UUID"),
+        *("decimal.Decimal", "fractions.Fraction", "pathlib.PosixPath", "pathlib.PurePosixPath"),
+        *("datetime.datetime", "datetime.date", "datetime.time", "datetime.timedelta"),
+    }
+)
+"""Types whose values never change, and are written as they are."""
 DEPTH_MAX = 8
 ITEMS_MAX = 1000
 """Most items of a collection that a look compares; of a longer one so many, evenly spread."""
@@ -30,6 +37,11 @@ SUMMED_MAX = 1 << 16
 ITEMS_OF_FACTORY = "reshape: items of a defaultdict"
 STATE_OF_GENERATOR = "reshape: state of a generator"
 """The only key of a dictionary that stands for such a value, whose own form has code in it."""
+OBJECT, IDENTITY = "reshape: object ", "reshape: identity of "
+"""Beginnings of keys that stand for an object of the model, or its identity, by its name."""
+Names = Mapping[int, str]
+"""Names of objects that each start makes again, by their identity."""
+NAMELESS: Names = MappingProxyType({})
 
 
 class NoData(TypeError):
@@ -67,12 +79,15 @@ def is_array(value: Any) -> bool:
     return bool(value.dtype.kind in "biufcSUmM" and value.flags.writeable)
 
 
-def is_data(value: Any) -> bool:
-    """Return whether a value is data; of a long collection so many items are asked as compared."""
-    return _is_data(value, 0, [ITEMS_MAX])
+def is_data(value: Any, names: Names = NAMELESS) -> bool:
+    """Return whether a value is data; of a long collection so many items are asked as compared.
+
+    ``names``: of objects that may be keys.
+    """
+    return _is_data(value, 0, [ITEMS_MAX], names)
 
 
-def _is_data(value: Any, depth: int, left: list[int]) -> bool:
+def _is_data(value: Any, depth: int, left: list[int], names: Names) -> bool:
     """``left``: how many more items are asked."""
     left[0] -= 1
     kind = type(value)
@@ -82,16 +97,17 @@ def _is_data(value: Any, depth: int, left: list[int]) -> bool:
         return False
     items: Iterable[Any]
     if kind in MAPPINGS:
-        if any(is_tensor(key) for key in islice(value, ITEMS_MAX)):
+        keys = [key for key in islice(value, ITEMS_MAX) if id(key) not in names]
+        if any(is_tensor(key) for key in keys):
             return False  # the next start has other objects
-        items = (one for pair in islice(value.items(), ITEMS_MAX) for one in pair)
+        items = chain(keys, islice(value.values(), ITEMS_MAX))
     elif kind in SEQUENCES or kind in SETS or is_named_tuple(kind):
         items = islice(value, ITEMS_MAX)
     elif is_frozen(kind):
         items = fields_of(value).values()
     else:
         return False
-    return all(_is_data(item, depth + 1, left) for item in items)
+    return all(_is_data(item, depth + 1, left, names) for item in items)
 
 
 def _is_leaf(value: Any) -> bool:
@@ -259,10 +275,10 @@ def load(there: Any, saved: Any) -> None:
 # -- copies and the way back ----------------------------------------------------------------------
 
 
-def copied(value: Any, depth: int = 0) -> Any:
+def copied(value: Any, names: Names = NAMELESS, depth: int = 0) -> Any:
     """Return data that a checkpoint holds: without code, and tensors on the processor.
 
-    Raises NoData.
+    Objects in ``names`` that are keys, or whose identities are, become texts. Raises NoData.
     """
     kind = type(value)
     if is_generator(value):
@@ -277,19 +293,53 @@ def copied(value: Any, depth: int = 0) -> Any:
     if depth >= DEPTH_MAX:
         raise NoData(f"{kind.__name__} is nested deeper than {DEPTH_MAX} times")
     if kind in MAPPINGS:
-        pairs = [(copied(key, depth + 1), copied(item, depth + 1)) for key, item in value.items()]
+        pairs = [
+            (_copied_key(key, names, depth), copied(item, names, depth + 1))
+            for key, item in value.items()
+        ]
         if kind is defaultdict:
             return {ITEMS_OF_FACTORY: dict(pairs)}
         return {dict: dict, OrderedDict: OrderedDict, Counter: Counter}[kind](dict(pairs))
     if kind is deque:
-        return deque((copied(item, depth + 1) for item in value), value.maxlen)
+        return deque((copied(item, names, depth + 1) for item in value), value.maxlen)
     if kind in (list, tuple, *SETS):
-        return kind(copied(item, depth + 1) for item in value)
+        return kind(copied(item, names, depth + 1) for item in value)
     if is_named_tuple(kind):
-        return kind(*(copied(item, depth + 1) for item in value))
+        return kind(*(copied(item, names, depth + 1) for item in value))
     if is_frozen(kind):
-        return kind(**{key: copied(one, depth + 1) for key, one in fields_of(value).items()})
+        return kind(**{key: copied(one, names, depth + 1) for key, one in fields_of(value).items()})
     raise NoData(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _copied_key(key: Any, names: Names, depth: int) -> Any:
+    if (name := names.get(id(key))) is not None:
+        return OBJECT + name
+    if type(key) is int and (name := names.get(key)) is not None:
+        return IDENTITY + name
+    return copied(key, names, depth + 1)
+
+
+def with_objects(saved: Any, objects: Mapping[str, Any]) -> Any:
+    """Return what ``copied`` returned, with the ``objects`` of this process as keys.
+
+    Raises NoData if one is not there any more.
+    """
+    kind = type(saved)
+    if kind in (dict, OrderedDict, Counter):
+        pairs = [(_key(key, objects), with_objects(one, objects)) for key, one in saved.items()]
+        return kind(dict(pairs))
+    if kind in (list, tuple):
+        return kind(with_objects(one, objects) for one in saved)
+    return saved
+
+
+def _key(key: Any, objects: Mapping[str, Any]) -> Any:
+    if not isinstance(key, str) or not key.startswith((OBJECT, IDENTITY)):
+        return key
+    name = key.removeprefix(OBJECT).removeprefix(IDENTITY)
+    if name not in objects:
+        raise NoData(f"{name} is not there any more")
+    return objects[name] if key.startswith(OBJECT) else id(objects[name])
 
 
 def has_other_shape(there: Any, saved: Any) -> bool:
@@ -380,11 +430,19 @@ def _put_mapping(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:
         in_place, value = put(old, item, device)
         if not in_place:
             there[key] = value
-    if type(there) in (dict, OrderedDict) and list(there) != list(items):
+    if type(there) in (dict, OrderedDict) and not _are_same(there, items):
         ordered = [(key, there[key]) for key in items]
         there.clear()
         there.update(ordered)
     return True, there
+
+
+def _are_same(there: Any, keys: Any) -> bool:
+    """Return whether the keys of two dictionaries are in the same order."""
+    return all(
+        one is other or (not is_tensor(one) and one == other)
+        for one, other in zip(there, keys, strict=True)
+    )
 
 
 def _put_sequence(there: Any, saved: Any, device: Any) -> tuple[bool, Any]:

@@ -77,7 +77,12 @@ def mark_of(leaf: Leaf, marker: marks.Marker) -> Any:
         return id(value), count
     if (content := marker.content(value)) is not None:
         return type(value).__name__, content
-    return type(value).__name__, repr(position(value, lambda one: type(one).__name__))
+    return type(value).__name__, repr(position(value, lambda one: _shown(one, marker)))
+
+
+def _shown(value: Any, marker: marks.Marker) -> Any:
+    """Return what a look compares of a value that an iterator holds."""
+    return marker.mark(value) if forms.is_data(value) else type(value).__name__
 
 
 def _state_of(value: Any) -> Any:

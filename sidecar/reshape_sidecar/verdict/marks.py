@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import pickle
 import sys
 import zlib
@@ -24,6 +25,8 @@ SAMPLE = 64
 """Numbers of a larger array that a look compares."""
 DEEP_BYTES_MAX = 1 << 28
 """A look at a save compares all bytes of an array up to this size."""
+MOMENTS = itertools.count()
+"""Marks of what leads to another process, whose state nobody sees."""
 BASES: dict[type, Callable[[Any], str]] = {
     one: one.__repr__ for one in (int, float, complex, str, bytes)
 }
@@ -33,9 +36,9 @@ BASES: dict[type, Callable[[Any], str]] = {
 class Marker:
     """Makes marks: values that are equal as long as the data are, as far as a look compares."""
 
-    def __init__(self, *, deep: bool) -> None:
-        """``deep``: compare all bytes of large arrays too."""
-        self._deep = deep
+    def __init__(self, *, deep: bool, names: forms.Names = forms.NAMELESS) -> None:
+        """``deep``: compare all bytes of large arrays too. ``names``: of objects as keys."""
+        self._deep, self._names = deep, names
         self._left = 0
 
     def mark(self, value: Any) -> Any:
@@ -81,7 +84,9 @@ class Marker:
         return repr(value)
 
     def _key(self, key: Any) -> Any:
-        return key if type(key) in PLAIN else repr(key)
+        if type(key) is int:
+            return self._names.get(key, key)
+        return key if type(key) in PLAIN else self._names.get(id(key)) or repr(key)
 
     def content(self, value: Any) -> Any:
         """Return the mark of what an object holds that is no data; None if that is not known."""
@@ -210,9 +215,6 @@ def _items_of_array(array: Any) -> list[Any]:
 
 CONTENTS: dict[str, Callable[[Any], Any]] = {
     "array.array": lambda array: array.tobytes(),
-    "decimal.Decimal": repr,
-    "fractions.Fraction": repr,
-    "builtins.range": repr,
     "builtins.slice": repr,
     "_contextvars.ContextVar": lambda variable: _items([variable.get(None)]),
     **{
@@ -229,6 +231,18 @@ CONTENTS: dict[str, Callable[[Any], Any]] = {
             *("builtins.mappingproxy", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary"),
         )
     },
+    **{
+        name: lambda _: next(MOMENTS)
+        for name in (
+            *("multiprocessing.connection.Connection", "multiprocessing.queues.Queue"),
+            *("multiprocessing.queues.SimpleQueue", "socket.socket", "subprocess.Popen"),
+        )
+    },
+    "mmap.mmap": lambda file: file[:WHOLE_BYTES],
+    "multiprocessing.shared_memory.SharedMemory": lambda memory: bytes(memory.buf[:WHOLE_BYTES]),
+    "multiprocessing.managers.ValueProxy": lambda proxy: _items([proxy.value]),
+    "multiprocessing.managers.ListProxy": lambda proxy: _items(proxy[:]),
+    "multiprocessing.managers.DictProxy": lambda proxy: _items(chain.from_iterable(proxy.items())),
     "_io.BytesIO": lambda file: file.getvalue(),
     "_io.StringIO": lambda file: file.getvalue(),
     **{

@@ -41,8 +41,6 @@ CLOSED = FRAMEWORKS | {
         "aim",
         "trackio",
         "loguru",
-        "torchvision",
-        "torchaudio",
         "torchmetrics",
     ),
 }
@@ -101,12 +99,13 @@ def words_of_script(_count: int) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def patched_by_script(_count: int) -> tuple[tuple[str, types.ModuleType, str], ...]:
-    """Return what the script's code sets in modules of others: how it writes that, module, name.
+def patched_by_script(_count: int) -> tuple[tuple[str, types.ModuleType | type, str], ...]:
+    """Return what the script's code sets in modules and classes of others: how it writes that,
+    the module or class, the name.
 
     ``_count``: how many modules are imported.
     """
-    found: dict[str, tuple[str, types.ModuleType, str]] = {}
+    found: dict[str, tuple[str, types.ModuleType | type, str]] = {}
     for _, module in modules_of_script(len(sys.modules)):
         for node in _nodes_of(getattr(module, "__file__", None)):
             if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
@@ -114,7 +113,9 @@ def patched_by_script(_count: int) -> tuple[tuple[str, types.ModuleType, str], .
             owner: Any = module
             for name in ast.unparse(node.value).split("."):
                 owner = getattr(owner, name, None)
-            if isinstance(owner, types.ModuleType) and not _is_of_script(owner.__name__, owner):
+            is_module = isinstance(owner, types.ModuleType)
+            is_others = is_module and not _is_of_script(owner.__name__, owner)
+            if is_others or (isinstance(owner, type) and not script_code.of_script(owner)):
                 path = ast.unparse(node)
                 found[path] = path, owner, node.attr
     return tuple(found.values())
@@ -126,13 +127,20 @@ def attributes_of_others(_count: int) -> frozenset[str]:
 
     ``_count``: how many modules are imported.
     """
+    nodes = [node for file in files_of_script() for node in _nodes_of(file)]
     return frozenset(
         node.attr
-        for file in files_of_script()
-        for node in _nodes_of(file)
+        for node in nodes
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    ) | frozenset(
+        str(call.args[1].value)
+        for call in nodes
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", None) == "setattr"
+        and len(call.args) > 1
+        and isinstance(call.args[1], ast.Constant)
     )
 
 

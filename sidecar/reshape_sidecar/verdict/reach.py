@@ -32,7 +32,7 @@ HOOKS_OF_MODULES = (
 )
 HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 OF_MODULES = frozenset({"training", "_parameters", "_buffers", "_modules"})
-DEPTH_MAX = 8
+DEPTH_MAX = 16
 BOUND = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 KEYS_MAX = 8
 """Keys of a dictionary that tell whether it is by identity."""
@@ -40,6 +40,11 @@ LOADS_BY = ("dataset", "sampler", "batch_sampler", "collate_fn")
 """What a loader makes its batches with."""
 LEAVES_MAX = 5000
 """Most values of one look; what is beyond is not looked at."""
+OBJECTS_MAX = 100
+"""Objects that a look enters of a collection with more than ``forms.ITEMS_MAX``, or of data."""
+ALIAS = "another name of"
+GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
+"""Hooks of all modules."""
 
 
 class Reach:
@@ -66,14 +71,30 @@ class Reach:
         self._held: set[int] = set()
         """Where the weights of the model are in memory."""
         self._classes: set[type] = set()
+        self._models: list[Any] = []
+        self.names: dict[int, str] = {}
+        """Names of the weights and parts of the models, by identity: each start has them."""
+        self.objects: dict[str, Any] = {}
+        """The weights and parts of the models, by name."""
+        self.partial: set[str] = set()
+        """Paths of collections of which only some objects were entered."""
+        self.of_metrics: set[str] = set()
+        """Paths of what metrics of torchmetrics count."""
+        self._is_in_data = False
 
     def holds(self, model: Any) -> None:
         """Leave out the weights of ``model``, under whatever name the script keeps them."""
-        self._seen[id(model)] = ""
-        for tensor in itertools.chain(model.parameters(), model.buffers()):
+        number = len(self._models)
+        self._models.append(model)
+        for name, part in model.named_modules():
+            self.objects.setdefault(f"part {number} {name}", part)
+        for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
             self._seen[id(tensor)] = ""
             self.shapes.add(tuple(tensor.shape))
             self._held.add(tensor.data_ptr() or id(tensor))
+            self.objects.setdefault(f"weight {number} {name}", tensor)
+        self._seen[id(model)] = ""
+        self.names = {id(one): name for name, one in self.objects.items()}
 
     def know(self, *values: Any) -> None:
         """Leave out objects that a checkpoint holds already."""
@@ -125,8 +146,9 @@ class Reach:
 
         is_ahead: whether its loader reads a batch before training asks for it.
         """
-        before = set(self.leaves)
+        before, self._is_in_data = set(self.leaves), True
         self.take(path, f"owner of {path}", owner, key, getattr(owner, key, None))
+        self._is_in_data = False
         for found in self.leaves.keys() - before:
             is_code = self.leaves[found].kind is Kind.CODE
             if not is_code and CACHES.search(
@@ -149,6 +171,7 @@ class Reach:
         hooks = 0
         at_rest: list[str] = []
         functions: list[str] = []
+        self._text(f"{path} (kinds of parts)", [type(one).__name__ for one in model.modules()])
         for name, part in model.named_modules():
             if not part.training:
                 at_rest.append(name)
@@ -172,8 +195,7 @@ class Reach:
     def buffers(self, path: str, model: Any) -> None:
         """Compare the buffers of the model, but for those of BatchNorm: what the forward pass
         writes there is of the samples that it sees."""
-        library = forms.torch()
-        assert library is not None
+        library: Any = forms.torch()
         for name, part in model.named_modules():
             if not isinstance(part, library.nn.modules.batchnorm._BatchNorm):
                 for key, buffer in part.named_buffers(recurse=False):
@@ -200,8 +222,11 @@ class Reach:
             self._leaf(path, Kind.DATA, os.environ[name], "os.environ", os.environ, name)
         for path, owner, key in origin.patched_by_script(len(sys.modules)):
             space = vars(owner)
-            self.owners[f"module {owner.__name__}"] = space
-            self._take(path, f"module {owner.__name__}", space, key, space.get(key), 1)
+            holder = owner if isinstance(owner, type) else space  # that of a class is read alone
+            self.owners[f"module {owner.__name__}"] = holder
+            self._take(path, f"module {owner.__name__}", holder, key, space.get(key), 1)
+        modules = sys.modules.get("torch.nn.modules.module")
+        self._hooks("all modules", modules, GLOBAL_HOOKS)
         for name, module in origin.modules_of_script(len(sys.modules)):
             prefix = "" if name == "__main__" else f"{name}."
             space = vars(module)
@@ -215,23 +240,30 @@ class Reach:
     def _take(
         self, path: str, owner_path: str, owner: Any, key: Any, value: Any, depth: int
     ) -> None:
-        if len(self.leaves) >= LEAVES_MAX or depth > DEPTH_MAX:
+        if len(self.leaves) >= LEAVES_MAX:
+            raise OverflowError(f"more than {LEAVES_MAX} values")
+        if depth > DEPTH_MAX:
             return
         if type(value) in forms.PLAIN or isinstance(value, Enum):
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
             return
+        if forms.is_loader(value):
+            batches = (value.batch_size, value.drop_last, type(value.sampler).__name__)
+            self._text(f"{path} (batches)", [str(one) for one in batches])
         if (known := self._seen.get(id(value))) is not None:
-            if known and forms.is_data(value):
+            if known and forms.is_data(value, self.names):
                 self._leaf(path, Kind.DATA, value, owner_path, owner, key, same_as=known)
             elif known and not isinstance(value, types.ModuleType | type):
-                self._text(path, ["another name of", known])
+                self._text(path, [ALIAS, known])
+            elif not known and _saves_itself(value) and not forms.is_module(value):
+                self._text(path, _kind_of(value))  # an optimizer or a schedule in training
             return
         self._seen[id(value)] = path
         if forms.is_tensor(value) and self._is_held(value):
             return
         if self._is_by_identity(value):
             self.items(path, value, depth, by_identity=True)
-        elif forms.is_data(value) and not self._has_weights(value):
+        elif forms.is_data(value, self.names) and not self._has_weights(value):
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
         elif isinstance(value, (list, tuple, dict, deque)):
             self.items(path, value, depth)
@@ -245,7 +277,7 @@ class Reach:
             self._leaf(path, Kind.STATE, value, owner_path, owner, key)
             if script_code.of_script(type(value)):  # its state may leave some of it out
                 self._attributes(path, value, depth, frozenset())
-        elif hasattr(type(value), "__next__") or type(value).__name__ == leaves.EAGER_TENSOR:
+        elif _is_iterator(value) or type(value).__name__ == leaves.EAGER_TENSOR:
             self._leaf(path, Kind.OPAQUE, value, owner_path, owner, key)
         else:
             self._follow(path, value, depth)
@@ -287,8 +319,11 @@ class Reach:
         )
 
     def _is_by_identity(self, value: Any) -> bool:
-        """Return whether the keys of a dictionary are the identities of objects of this process."""
+        """Return whether keys of a dictionary are the identities of objects of this process, and
+        not those of the models alone, which have names."""
         if type(value) not in forms.MAPPINGS:
+            return False
+        if all(type(key) is int and key in self.names for key in value):
             return False
         return any(
             type(key) is int and key in self._seen for key in itertools.islice(value, KEYS_MAX)
@@ -301,8 +336,11 @@ class Reach:
         """
         self.owners[path] = value
         self._leaf(f"{path} (length)", Kind.OPAQUE, len(value), path, value, None)
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for place, (key, one) in enumerate(itertools.islice(list(pairs), forms.ITEMS_MAX)):
+        pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+        if len(pairs) > (OBJECTS_MAX if self._is_in_data else forms.ITEMS_MAX):
+            pairs = pairs[:: -(-len(pairs) // OBJECTS_MAX)]
+            self.partial.add(path)
+        for place, (key, one) in enumerate(pairs):
             if by_identity:
                 self._take(f"{path}[object {place}]", "", None, None, one, depth + 1)
                 continue
@@ -348,11 +386,12 @@ class Reach:
 
     def place(self, path: str, value: Any) -> None:
         """Look at a value that no start can be given."""
-        shown = value if type(value) is int else repr(type(value))
-        self._leaf(path, Kind.OPAQUE, shown, "", None, None)
+        self._leaf(
+            path, Kind.OPAQUE, value if type(value) is int else repr(type(value)), "", None, None
+        )
 
     def kinds(self, path: str, values: Iterable[Any]) -> None:
-        """Look at which classes a collection has objects of, such as that of the callbacks."""
+        """Look at the classes of some objects, such as the callbacks."""
         self._text(path, [type(one).__qualname__ for one in values])
 
     def same(self, path: str, values: Iterable[Any]) -> None:
@@ -427,6 +466,7 @@ class Reach:
         if origin.root_of(type(part)) == "torchmetrics":
             for name in getattr(part, "_defaults", ()):  # its own state leaves them out
                 self._leaf(f"{path} ({name})", Kind.DATA, getattr(part, name), "", None, None)
+                self.of_metrics.add(f"{path} ({name})")
         elif origin.root_of(type(part)) in origin.CLOSED:
             self.scalars(path, part)
             self.set_by_script(path, part, 1)
@@ -441,6 +481,18 @@ def _free(path: str, taken: Mapping[str, Any]) -> str:
         return path
     numbers = (f"{path} ({number})" for number in itertools.count(2))
     return next(one for one in numbers if one not in taken)
+
+
+def _is_iterator(value: Any) -> bool:
+    """Return whether a value is an iterator whose attributes are not the script's."""
+    return hasattr(type(value), "__next__") and not script_code.of_script(type(value))
+
+
+def _kind_of(value: Any) -> list[str]:
+    """Return the class of an optimizer or schedule, and the functions that make its rates."""
+    codes = [getattr(one, "__code__", None) for one in getattr(value, "lr_lambdas", ())]
+    lines = [f"{one.co_filename}:{one.co_firstlineno}" for one in filter(None, codes)]
+    return [type(value).__qualname__, *lines]
 
 
 def _saves_itself(value: Any) -> bool:

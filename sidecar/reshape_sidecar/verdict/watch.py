@@ -20,12 +20,12 @@ from typing import Any
 
 from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
-from reshape_sidecar.verdict import beginning, forms, influence, leaves, origin
+from reshape_sidecar.verdict import beginning, forms, influence, leaves, order, origin
 from reshape_sidecar.verdict.beginning import Beginning
 from reshape_sidecar.verdict.forms import NoData
 from reshape_sidecar.verdict.leaves import Kind, Leaf
 from reshape_sidecar.verdict.marks import Marker
-from reshape_sidecar.verdict.reach import Reach
+from reshape_sidecar.verdict.reach import ALIAS, Reach
 from reshape_sidecar.wire import Trajectory
 
 Reason = tuple[str, Trajectory]
@@ -39,7 +39,7 @@ OTHERWISE = (
 )
 INSIDE = "{} changes with each micro-batch, of which a step has more on fewer GPUs"
 SHOWN_MAX = 5
-DIGESTS_MAX = 200
+DIGESTS_MAX = 1000
 """Most values that the ranks compare."""
 UNREADABLE = "no look can read it"
 """The mark of a value that refuses to be looked at."""
@@ -117,8 +117,12 @@ class Watch:
         self._beginning = Beginning()
         self._otherwise: dict[str, None] = {}
         """Paths of what no training changes, and begins otherwise than at the first start."""
+        self._structure: set[str] = set()
+        """Paths of what tells how a model or object is made, which matters by itself."""
         self._variables: set[str] = set()
         """Paths that end with a variable, of a module or an enclosing function."""
+        self._metrics: set[str] = set()
+        """Paths of what metrics count, whose names are not the script's."""
         self._said: set[tuple[str, ...]] = set()
 
     def arrive(self) -> None:
@@ -160,6 +164,9 @@ class Watch:
             is_other = is_new or before.get(path, mark) != mark
             if is_other or path in now.always or path in self._beginning.made:
                 self._changed[path] = None
+        for whole in now.partial:
+            if any(path.startswith(f"{whole}[") for path in self._changed):
+                self._lost[whole] = None  # nobody has looked at the rest of it
         for cache, data in now.caches.items():
             if any(path.startswith(f"{data}.") for path in self._changed):
                 self._lost[cache] = None  # it holds samples as they were made before the change
@@ -170,6 +177,8 @@ class Watch:
             leaf = now.leaves[path]
             if not self._comes_back(leaf):
                 self._lost[path] = None
+                if leaf.kind is Kind.CODE and ALIAS not in str(leaf.value):
+                    self._structure.add(path)
             elif forms.is_generator(leaf.value):
                 self._drawing[path] = None
 
@@ -198,8 +207,8 @@ class Watch:
 
     def digests(self) -> dict[str, str]:
         """Return a digest of each changed value, which is the same on all ranks if the value is."""
-        marker, now = Marker(deep=False), self._walk()
-        found = {}
+        now = self._walk()
+        marker, found = Marker(deep=False, names=now.names), {}
         for path in [*self._changed, *self._compared][:DIGESTS_MAX]:
             leaf = now.leaves.get(path)
             if leaf is not None and leaf.kind in (Kind.DATA, Kind.STATE):
@@ -238,9 +247,14 @@ class Watch:
         yield from self._new(DRAWS, STEPS_ONLY, self._drawing)
         yield from self._new(AHEAD, UNKNOWN, self._ahead, AHEAD)
         yield from self._new(INSIDE, STEPS_ONLY, inside, INSIDE)
-        files = origin.files_of_script() if self._otherwise else frozenset()
+        files = origin.files_of_script()
         other = [one for one in self._otherwise if not influence.tells_time(self._name(one), files)]
-        yield from self._new(OTHERWISE, UNKNOWN, other, OTHERWISE)
+        other += [one for one in self._beginning.measures if self._follows_ranks(one, files)]
+        yield from self._new(OTHERWISE, UNKNOWN, dict.fromkeys(other), OTHERWISE)
+
+    def _follows_ranks(self, path: str, files: frozenset[str]) -> bool:
+        """Return whether a measure that training does not change follows from the GPUs."""
+        return path not in self._changed and influence.follows_ranks(self._name(path), files)
 
     def _new(
         self, text: str, kind: Trajectory, paths: Iterable[str], note: str | None = None
@@ -249,10 +263,14 @@ class Watch:
         new = sorted(path for path in paths if (path, text) not in self._said)
         self._said.update((path, text) for path in new)
         files = origin.files_of_script() if new and note is not None else frozenset()
+        if note is not None:
+            new = [path for path in new if not order.is_set_first(self._name(path), files)]
         idle = [
             path
             for path in new
-            if note is not None and not influence.steers(self._name(path), files)
+            if note is not None
+            and path not in self._structure
+            and not influence.steers(self._name(path), files)
         ]
         steering = [path for path in new if path not in idle]
         if steering:
@@ -271,6 +289,11 @@ class Watch:
         names = re.findall(r"[^\W\d]\w*", plain)
         if not names:
             return ""
+        if path in self._metrics:
+            known = [
+                name for name in names if influence.is_set(f".{name}", origin.files_of_script())
+            ]
+            return f".{known[-1]}" if known else names[0]
         return names[-1] if "." not in plain or path in self._variables else f".{names[-1]}"
 
     # -- the checkpoint ---------------------------------------------------------------------------
@@ -293,12 +316,12 @@ class Watch:
         found = []
         for path in [path for path in paths if path in now.leaves]:
             try:
-                found.append(form(self._entry(now.leaves[path])))
+                found.append(form(self._entry(now.leaves[path], now.names)))
             except Exception:  # NoData, what the form cannot hold, or a refusal of the script
                 self._lost[path] = None
         return found
 
-    def _entry(self, leaf: Leaf) -> dict[str, Any]:
+    def _entry(self, leaf: Leaf, names: forms.Names) -> dict[str, Any]:
         """Return what a checkpoint holds of a value. Raises NoData."""
         value = leaf.value
         if leaf.kind is Kind.STATE:
@@ -312,7 +335,7 @@ class Watch:
             "owner": leaf.owner_path,
             "key": leaf.key if type(leaf.key) in forms.PLAIN else None,
             "kind": leaf.kind.name,
-            "value": forms.copied(value),
+            "value": forms.copied(value, names),
             "process": _held_of_process(leaf.owner),
             "of_gpu": of_gpu,
             "same_as": leaf.same_as,
@@ -353,7 +376,7 @@ class Watch:
 
     def _put(self, now: Reach, entry: dict[str, Any], *, same_gpus: bool) -> None:
         leaf, owner = now.leaves.get(entry["path"]), now.owners.get(entry["owner"])
-        value = entry["value"]
+        value = forms.with_objects(entry["value"], now.objects)
         if entry["kind"] == Kind.STATE.name:
             if leaf is None or leaf.kind is not Kind.STATE:
                 raise NoData(entry["path"])
@@ -396,6 +419,7 @@ class Watch:
         except Exception as error:  # an object of the script that refuses to be looked at
             self._lost[f"what a look could not read ({type(error).__name__}: {error})"] = None
         self._beside |= now.always
+        self._metrics |= now.of_metrics
         for path, leaf in now.leaves.items():
             if isinstance(leaf.owner, types.CellType) or leaf.owner_path.startswith("module "):
                 self._variables.add(path)
@@ -403,7 +427,7 @@ class Watch:
 
 
 def _marks(walked: Reach, *, deep: bool, only: Iterable[str] | None = None) -> dict[str, Any]:
-    marker = Marker(deep=deep)
+    marker = Marker(deep=deep, names=walked.names)
     found = {}
     for path in walked.leaves if only is None else only:
         try:

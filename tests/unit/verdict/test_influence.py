@@ -87,6 +87,69 @@ BODIES: dict[str, tuple[str, str, bool]] = {
         "loss = f(x) * self.acc.compute()\nloss.backward()",
         True,
     ),
+    "metrics that a function makes": (
+        ".tr",
+        "import torchmetrics as tm\nmk = lambda p: tm.MetricCollection({'acc': tm.Accuracy()})\n"
+        "self.tr, self.va = mk('a'), mk('b')\nself.tr(z, y)\nself.tr.reset()",
+        False,
+    ),
+    "what an assigned call does in place": (
+        "clip",
+        "norm = clip_grad_norm_(net.parameters(), clip)\nclip = 0.9 * clip + 0.1 * norm",
+        True,
+    ),
+    "what an assigned step uses": ("k", "k += 1\nloss = optimizer.step(k)", True),
+    "a place in what a loss reads": (
+        "at",
+        "bank[at] = v\nat = at + 1\nloss = f(x) * bank.mean()\nloss.backward()",
+        True,
+    ),
+    "a place in what is printed": ("at", "bank[at] = v\nat = at + 1\nprint(bank)", False),
+    "a weight that a loop changes by hand": (
+        "rate",
+        "for w in model.parameters(): w -= rate * w.grad\nrate *= 0.9\nmodel(x).backward()",
+        True,
+    ),
+    "a factor in a case": (
+        "k",
+        "match phase:\n  case 'warm': loss = z * k\n  case _: loss = z\nk *= 0.9\nloss.backward()",
+        True,
+    ),
+    "what a match asks": (
+        "phase",
+        "phase = 'warm'\nmatch phase:\n  case 'warm': loss = z * 3\nloss.backward()",
+        True,
+    ),
+    "a default of a function": (
+        "s",
+        "s *= 0.9\ndef weigh(v, by=s): return v * by\nweigh(loss).backward()",
+        True,
+    ),
+    "what is given to a function by another name": (
+        "k",
+        "k += 1\ndef update(v): optimizer.step(v)\ngo = update\nout = go(k)",
+        True,
+    ),
+    "an attribute that is looked up by a text": (
+        ".warmth",
+        "self.warmth *= 0.9\nloss = z / getattr(self, 'warmth')\nloss.backward()",
+        True,
+    ),
+    "a count within a test": (
+        "n",
+        "loss = z * 0.3 if (n := n + 1) > 30 else z\nloss.backward()",
+        True,
+    ),
+    "what a hook only keeps": (
+        ".seen",
+        "self.seen = {}\npart.register_forward_hook(lambda m, i, o: self.seen.update(b=o))",
+        False,
+    ),
+    "what ends an epoch of Lightning": (
+        ".bad",
+        "self.bad += 1\ndef on_train_batch_start(self): return -1 if self.bad > 3 else None",
+        True,
+    ),
     "the best of what is saved": ("best", "if v > best:\n  best = v\n  torch.save(m, f)", False),
     "the best of what is saved and loaded": (
         "best",
@@ -119,6 +182,24 @@ def test_a_moment_is_told_from_a_value_that_is_called_now(tmp_path: Path) -> Non
         one for one in ("start", "last", "now", "rate") if influence.tells_time(one, [str(file)])
     ]
     assert told == ["start", "last"]
+
+
+def test_a_count_beside_a_moment_is_no_moment(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("took, n = time.time() - start, n + 1")
+    assert influence.tells_time("took", [str(file)])
+    assert not influence.tells_time("n", [str(file)])
+
+
+def test_a_value_that_is_made_from_the_number_of_gpus_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(
+        "world = dist.get_world_size()\nbase = 0.01 * world\n"
+        "class Warm:\n  def __init__(self, top): self.top = top\n"
+        "warm = Warm(base)\nother = 0.1\n"
+    )
+    names = ("base", ".top", "other")
+    assert [influence.follows_ranks(name, [str(file)]) for name in names] == [True, True, False]
 
 
 def test_a_text_that_cannot_be_read_steers(tmp_path: Path) -> None:

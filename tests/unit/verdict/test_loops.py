@@ -38,6 +38,7 @@ BODIES = {
     "the item of a comprehension": ("", "print([x for x in [1]])", set()),
     "a dictionary": ("shadow = {}", "shadow[batch] = 1", {"shadow"}),
     "a moment": ("t = 0", "import time\nprint(batch - t); t = time.time()", set()),
+    "what a walrus takes": ("", "if (x := batch): print(x)", set()),
     "a file that is open": ("import io\nf = io.StringIO()", "with f as g: print(g)", {"f", "io"}),
     "an attribute": ("class A: n = 0\nstate = A()", "state.n += 1", {"state"}),
 }

@@ -1,0 +1,101 @@
+"""The names in a script's text: what assignments set, what calls call, what code looks up.
+
+A name of an attribute has a dot before it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from reshape_sidecar.hook.script_code import CLOCK
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+OPTIONS = frozenset(
+    {
+        "lr",
+        "momentum",
+        "betas",
+        "weight_decay",
+        "grad",
+        "data",
+        "requires_grad",
+        "param_groups",
+        "p",
+    }
+)
+"""Names of what optimizers and layers read."""
+
+
+def targets(target: ast.expr) -> Iterator[str]:
+    """Yield the names that an assignment to ``target`` changes."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, ast.Attribute):
+        yield f".{target.attr}"
+    elif isinstance(target, ast.Subscript):
+        yield from targets(target.value)
+        if isinstance(target.slice, ast.Constant) and target.slice.value in OPTIONS:
+            yield str(target.slice.value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        for one in target.elts:
+            yield from targets(one)
+    elif isinstance(target, ast.Starred):
+        yield from targets(target.value)
+
+
+def from_a_clock(code: ast.AST) -> set[str]:
+    """Return the names that code sets to what a clock says: they mean nothing later."""
+    found: set[str] = set()
+    for target, value in assignments(ast.walk(code)):
+        asks = any(_asks_a_clock(one) for one in ast.walk(value))
+        if asks or not found.isdisjoint(roots(value)):
+            found |= set(targets(target))
+    return found
+
+
+def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target with its value; of tuples of the same length, each part with its own."""
+    for node in nodes:
+        if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) or node.value is None:
+            continue
+        value = node.value
+        for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
+            if (
+                isinstance(target, ast.Tuple)
+                and isinstance(value, ast.Tuple)
+                and len(target.elts) == len(value.elts)
+            ):
+                yield from zip(target.elts, value.elts, strict=True)
+            else:
+                yield target, value
+
+
+def _asks_a_clock(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    return getattr(node.func, "attr", getattr(node.func, "id", None)) in CLOCK
+
+
+def roots(node: ast.expr) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def called(node: ast.AST) -> str:
+    """Return the name of what a call calls; empty: it is no call, or calls what has no name."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return getattr(node.func, "attr", None) or getattr(node.func, "id", None) or ""
+
+
+def looked_up(node: ast.AST) -> str | None:
+    """Return the name of the attribute that code looks up by its name as a text."""
+    key: ast.AST | None = None
+    if isinstance(node, ast.Call) and len(node.args) > 1 and called(node) == "getattr":
+        key = node.args[1]
+    elif isinstance(node, ast.Subscript):
+        owner = node.value
+        is_space = getattr(owner, "attr", None) == "__dict__" or called(owner) == "vars"
+        key = node.slice if is_space else None
+    value = getattr(key, "value", None) if isinstance(key, ast.Constant) else None
+    return value if isinstance(value, str) else None
