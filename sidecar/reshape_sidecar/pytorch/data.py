@@ -116,7 +116,7 @@ def generator_states() -> dict[str, Any]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         tensors += torch.cuda.get_rng_state_all()
     states: dict[str, Any] = {"python": random.getstate()}
-    states |= {f"torch {n}": bytes(tensor.tolist()) for n, tensor in enumerate(tensors)}
+    states |= {f"torch {n}": tensor.numpy().tobytes() for n, tensor in enumerate(tensors)}
     if (numpy := sys.modules.get("numpy")) is not None:
         name, keys, *position = numpy.random.get_state()
         states["numpy"] = (name, keys.tobytes(), position)

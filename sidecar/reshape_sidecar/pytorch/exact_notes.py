@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from reshape_sidecar.hook.exactness import EXACT, OF_MEANS, Verdict, rounding_note
+from reshape_sidecar.verdict import origin, rewritten
 
 OWN_PACKAGES = ("transformers", "trl", "peft", "sentence_transformers")
 """Packages whose Trainers and models compute losses that are known."""
@@ -62,6 +63,20 @@ def dropout_reasons(models: Iterable[Any]) -> Iterator[str]:
         is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
         if is_dropout and module.p > 0 and module.training:
             yield f"{type(module).__name__} draws other numbers at another GPU count"
+
+
+def lost_reasons(models: Iterable[Any]) -> Iterator[str]:
+    """Yield what no checkpoint holds of what ``models`` and the script keep elsewhere."""
+    yield from communication_reasons(models)
+    yield from rewritten.reasons(origin.files_of_script())
+
+
+def communication_reasons(models: Iterable[Any]) -> Iterator[str]:
+    """Yield which models have a communication hook with a state of its own."""
+    for model in models:
+        for _, state in getattr(model, "_comm_hooks", ()):
+            if state is not None and type(state).__name__ != "ProcessGroup":
+                yield "a communication hook of DDP has state that no checkpoint holds"
 
 
 class AutocastLook:

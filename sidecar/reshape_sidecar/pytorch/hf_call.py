@@ -337,6 +337,8 @@ class Call:
             self._session.set_verdict(judged)
         if (why := self._weights.reason(self._now.ranks)) is not None:
             self._set_verdict(Verdict(EXACT).worse(why, UNKNOWN))
+        if self.trainer.args.gradient_accumulation_steps != self._now.accumulation:
+            self._set_verdict(Verdict(EXACT).worse(hf_verdict.OTHER_BATCH, UNKNOWN))
 
     def _newest_loss(self) -> float | None:
         """Return the loss that Trainer has logged last; the step's own if the run is recorded."""

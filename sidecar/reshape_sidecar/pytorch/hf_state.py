@@ -26,17 +26,20 @@ import torch.distributed as dist
 
 from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.hook import script_code
 from reshape_sidecar.pytorch.data import random_states, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.loop import gathered
-from reshape_sidecar.pytorch.weights import set_trained, trained
+from reshape_sidecar.pytorch.weights import groups_of, set_groups, set_trained, trained
 from reshape_sidecar.verdict.watch import Watch
 
 POSITION_FILE = "trainer.json"
 MODEL_FILE = "model.pt"
 RANKS_FILE = "ranks.pt"
 SUMS_FILE = "sums.pt"
+OPTIMIZER_FILE = "optimizer.pt"
+"""The name that Trainer gives it."""
 STATE_FILE = "trainer_state.json"
 """The name that Trainer reads."""
 LIBRARIES = ("transformers", "accelerate", "torch")
@@ -172,12 +175,16 @@ class Saved:
         Call it when the optimizer is made, and before the model is wrapped for several GPUs.
         """
         sums = _sums(self.folder)
+        _allow_own_classes(self.folder / OPTIMIZER_FILE)
         named = dict(trainer.model.named_parameters())
-        set_trained(trainer.model, sums.get("trained", {}))
-        groups = sums.get("groups", [])
-        for names, options in groups[len(trainer.optimizer.param_groups) :]:
-            parameters = [named[name] for name in names if name in named]
-            trainer.optimizer.add_param_group({"params": parameters, **options})
+        flags = dict(sums.get("trained", {}))
+        if trainer.args.ddp_find_unused_parameters is not False:
+            # what another start has trained before is trained again: averaged over the ranks too
+            flags = {
+                name: flags.get(name, False) | one.requires_grad for name, one in named.items()
+            }
+        set_trained(trainer.model, flags)
+        set_groups(trainer.optimizer, sums.get("groups", []), named)
 
     def restore_samplers(self, batches: EpochBatches, *, in_epoch: bool) -> None:
         """Let the samplers draw the order as they drew it, and go on as they were after it."""
@@ -192,6 +199,15 @@ class Saved:
         wanted = state.random_of_epoch if of_epoch else state.random
         if wanted is not None:
             set_random_states(wanted)
+
+
+def _allow_own_classes(file: Path) -> None:
+    """Let Trainer load the objects of the script's classes that the optimizer's state holds."""
+    for name in torch.serialization.get_unsafe_globals_in_checkpoint(file):
+        module, _, attribute = name.rpartition(".")
+        kind = getattr(sys.modules.get(module), attribute, None)
+        if isinstance(kind, type) and script_code.of_script(kind):
+            torch.serialization.add_safe_globals([kind])
 
 
 @functools.lru_cache(maxsize=1)
@@ -262,7 +278,8 @@ def write(
     torch.save([_fields(state) for state in ranks], folder / RANKS_FILE)
     sums: dict[str, Any] = {name: getattr(trainer, name) for name in SUMS}
     sums |= {"script": script, "samplers": samplers}
-    sums |= {"trained": trained(trainer.model), "groups": _groups(trainer)}
+    named = dict(trainer.model.named_parameters())
+    sums |= {"trained": trained(trainer.model), "groups": groups_of(trainer.optimizer, named)}
     torch.save(sums, folder / SUMS_FILE)
     trainer.state.save_to_json(str(folder / STATE_FILE))
     (folder / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(position)))
@@ -292,15 +309,3 @@ def _callbacks(trainer: Any) -> Iterator[tuple[str, Any]]:
         seen[name] += 1
         if own:
             yield f"{name} {seen[name]}", callback
-
-
-def _groups(trainer: Any) -> list[Any]:
-    """Return the names of the weights in each group of the optimizer, and its options."""
-    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
-    return [
-        (
-            [names[id(one)] for one in group["params"] if id(one) in names],
-            {key: value for key, value in group.items() if key != "params"},
-        )
-        for group in trainer.optimizer.param_groups
-    ]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from reshape_sidecar.hook import script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
 from reshape_sidecar.pytorch.data import changed_in_workers, forks, generator_states, length
@@ -28,6 +29,11 @@ OF_LOGS = frozenset(
 )
 """What TRL's trainers sum up for their logs."""
 HALF = {"fp16": "float16", "bf16": "bfloat16"}
+OTHER_BATCH = (
+    "gradient_accumulation_steps changes while it trains, and the steps of another number of GPUs"
+    " are those of the first start"
+)
+DRAWS = "a step draws random numbers: others at another GPU count"
 LOOKS = 3
 """Micro-batches of a process that are watched."""
 IGNORED = -100
@@ -71,12 +77,31 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
     trainer.model.train()  # as each step of Trainer does
     if (kept := changed_in_workers(loader)) is not None:
         verdict = verdict.worse(kept, UNKNOWN)
+    for reason in exact_notes.lost_reasons([trainer.model_wrapped]):
+        verdict = verdict.worse(reason, UNKNOWN)
+    if _goes_back_alone(type(trainer)):
+        verdict = verdict.worse(
+            "training_step has a backward pass of its own, which it does not divide by the"
+            " micro-batches of a step"
+        )
     for reason in (
         *_data_reasons(trainer, loader, first, now),
         *exact_notes.layer_reasons([trainer.model]),
     ):
         verdict = verdict.worse(reason)
     return verdict
+
+
+def _goes_back_alone(kind: type) -> bool:
+    """Return whether the script's part of ``training_step`` computes gradients without a look at
+    how many micro-batches a step has."""
+    names = {
+        name
+        for function in script_code.methods(kind)
+        if function.__name__ == "training_step"
+        for name in function.__code__.co_names
+    }
+    return "backward" in names and not any("accumulation" in name for name in names)
 
 
 def _data_reasons(trainer: Any, loader: Any, first: Batch, now: Batch) -> Iterator[str]:
@@ -147,6 +172,8 @@ class MicroBatches:
 
     def __init__(self) -> None:
         self._looks = LOOKS
+        self._draws = False
+        """Whether a micro-batch has drawn random numbers."""
         self._widths: set[int] = set()
         """Labels of a sample, with padding, in the micro-batches so far."""
         self.ignores_items = False
@@ -165,7 +192,7 @@ class MicroBatches:
         labels: of a micro-batch that another number of GPUs divides; None: it stays whole.
         """
         if self._looks == 0:
-            return step(count), Verdict(EXACT)
+            return self._step_later(step, count)
         self._looks -= 1
         is_counted = type(count) is torch.Tensor and trainer.model_accepts_loss_kwargs
         watches = is_counted and not _is_compiled(trainer)
@@ -175,7 +202,8 @@ class MicroBatches:
         verdict = Verdict(EXACT)
         after = generator_states()
         if any(after[name] != before[name] for name in before):
-            verdict = verdict.worse("a step draws random numbers: others at another GPU count")
+            self._draws = True
+            verdict = verdict.worse(DRAWS)
         divides = is_counted and (not watches or ItemCount.is_used)
         if not divides and trainer.compute_loss_func is None and self._differ(labels):
             verdict = verdict.worse(
@@ -194,6 +222,14 @@ class MicroBatches:
                     " False in the class"
                 )
         return loss, verdict
+
+    def _step_later(self, step: Any, count: Any) -> tuple[Any, Verdict]:
+        """Run a micro-batch; look only whether it is the first one that draws random numbers."""
+        before = {} if self._draws else generator_states()
+        loss = step(count)
+        after = {} if self._draws else generator_states()
+        self._draws |= any(after[name] != before[name] for name in before)
+        return loss, Verdict(EXACT).worse(DRAWS) if before and self._draws else Verdict(EXACT)
 
     def _differ(self, labels: Any) -> bool:
         """Return whether samples have different numbers of labels, as far as was seen."""

@@ -77,7 +77,7 @@ class Fit:
         """Whether it goes on in mid-epoch."""
         self.resumes = False
         """Whether its first batch is still to come after a restore."""
-        self.trains = self.has_trained = False
+        self.trains = self.has_trained = self.draws = False
         self.global_step = 0
         """Lightning's count at the last boundary."""
         self.loss: Any = None
@@ -85,7 +85,7 @@ class Fit:
         """Whether an evaluation has ended since the last boundary."""
         self.looks = VERDICT_STEPS
         self.before: dict[str, Any] | None = None
-        """States of the generators before a batch that is looked at, as soon as it is read."""
+        """States of the generators before a batch, as soon as it is read; until one has drawn."""
         self.gradients: GradientLook | None = None
 
     def resumes_no_more(self) -> None:
@@ -148,8 +148,7 @@ class Fits:
 
     def ended(self) -> None:
         """Publish the end of the fit, or restore what an earlier process left at that end."""
-        fit, session = self.fit, self._session
-        assert fit is not None
+        fit, session = self._running, self._session
         assert session is not None
         if fit.is_over:
             fit.script.restore()
@@ -203,8 +202,7 @@ class Fits:
 
     def epoch_begins(self) -> None:
         """Look at the script's state, or restore it, before the callbacks of the epoch's begin."""
-        fit = self.fit
-        assert fit is not None
+        fit = self._running
         fit.clock.epoch_over(time.monotonic())
         if fit.script.begins():
             fit.script.restore()
@@ -218,8 +216,7 @@ class Fits:
 
     def loop_begins(self, set_epoch: Callable[[Any, int], None]) -> None:
         """Bring the data of a fit that goes on to its position, before Lightning's loop runs."""
-        fit = self.fit
-        assert fit is not None
+        fit = self._running
         fit.global_step = fit.trainer.global_step
         is_over = self._is_over()
         if is_over:
@@ -239,15 +236,19 @@ class Fits:
             set_epoch(loader, loop.epoch_progress.current.processed)
         iter(loop._data_fetcher)  # the one of `configure_optimizers` knew nothing of the position
 
+    @property
+    def _running(self) -> Fit:
+        assert self.fit is not None
+        return self.fit
+
     def batch_begins(self) -> None:
         """Restore the random numbers before the first batch."""
-        fit = self.fit
-        assert fit is not None
+        fit = self._running
         if fit.resumes:
             fit.resumes_no_more()
             fit.script.restore()
             self._restore_numbers(fit)
-        fit.before = generator_states() if fit.looks > 0 else None
+        fit.before = None if fit.draws else generator_states()
         if fit.gradients is None:
             fit.gradients = GradientLook([fit.trainer.lightning_module])
 
@@ -264,15 +265,14 @@ class Fits:
 
     def batch_made(self) -> None:
         """Look whether the batch has drawn random numbers."""
-        fit = self.fit
-        assert fit is not None
+        fit = self._running
         fit.loaders.read_began()
         before, fit.before = fit.before, None
         if before is None:
             return
-        fit.looks -= 1
-        after = generator_states()
+        fit.looks, after = fit.looks - (fit.looks > 0), generator_states()
         if any(after[name] != state for name, state in before.items()):
+            fit.draws, fit.looks = True, max(fit.looks, 0)
             self._add("a step draws random numbers: others at another GPU count", STEPS_ONLY)
 
     def boundary(self, *, is_last: bool = False, batches: int = 0) -> None:
@@ -281,8 +281,7 @@ class Fits:
         is_last: the fit is over, and nothing is saved before its end.
         batches: batches done in the epoch.
         """
-        fit, session = self.fit, self._session
-        assert fit is not None
+        fit, session = self._running, self._session
         assert session is not None
         trainer = fit.trainer
         if trainer.global_step == fit.global_step:
@@ -294,7 +293,8 @@ class Fits:
         session.step_done(epoch=epoch, loss=self._loss(fit))
         if fit.gradients is not None and fit.gradients.step_ended():
             self._add(CARRIED, UNKNOWN)
-        is_epoch_end = batches == 0
+        if is_epoch_end := batches == 0:
+            fit.looks = max(fit.looks, 0)  # layers may be in another mode since
         if fit.looks >= 0:
             self._look(fit, new_epoch=is_epoch_end)
         self._judge(fit)
@@ -378,8 +378,7 @@ class Fits:
         """Return the state of the fit; every process calls this after the same step."""
         assert self._session is not None
         trainer = fit.trainer
-        state: State = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        state["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
+        state = lightning_state.dumped(trainer)
         connector = trainer._logger_connector
         state[OWN] = {
             "random": lightning_state.of_all_ranks(random_states(), self._ranks),

@@ -34,7 +34,7 @@ class FitScript:
         """Take what ``saved`` returned, when the module is there and not wrapped yet."""
         self._saved = saved
         self._weights = TrainedWeights(self._trainer.lightning_module)
-        self._restore_trained()
+        self._restore_trained(is_wrapped=False)
 
     def makes_optimizers(self, make: Callable[[], None]) -> None:
         """Let the script make its optimizers for the weights that it trains at the begin."""
@@ -43,7 +43,7 @@ class FitScript:
             return
         set_trained(self._trainer.lightning_module, self._weights.first)
         make()
-        self._restore_trained()
+        self._restore_trained(is_wrapped=False)
 
     def begins(self) -> bool:
         """Note what everything is at the first epoch's begin; return whether this is that."""
@@ -82,6 +82,11 @@ class FitScript:
             "script_of_ranks": of_all_ranks(self._watch.capture_own(), self._ranks),
         }
 
-    def _restore_trained(self) -> None:
-        if (flags := self._saved.get("trained")) is not None:
-            set_trained(self._trainer.lightning_module, flags)
+    def _restore_trained(self, *, is_wrapped: bool = True) -> None:
+        if (flags := self._saved.get("trained")) is None:
+            return
+        options = getattr(self._trainer.strategy, "_ddp_kwargs", {})
+        if not is_wrapped and self._weights is not None and options.get("find_unused_parameters"):
+            # what another start has trained before is averaged over the processes here too
+            flags = {name: flags.get(name, one) | one for name, one in self._weights.first.items()}
+        set_trained(self._trainer.lightning_module, flags)

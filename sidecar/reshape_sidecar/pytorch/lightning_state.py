@@ -31,6 +31,8 @@ POSITION_FILE = "lightning.json"
 OWN = "reshape"
 """Key of what Reshape adds to Lightning's checkpoint."""
 NAMES_SHOWN = 3
+BASES = ("hooks", "callback")
+"""Modules of Lightning whose ``on_load_checkpoint`` does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,20 @@ def read_position(folder: Path, version: str) -> Position:
             "verdict": None if verdict is None else tuple(verdict),
         }
     )
+
+
+def dumped(trainer: Any) -> dict[str, Any]:
+    """Return Lightning's checkpoint of a trainer, with the weights that it trains.
+
+    A hook of the script may put others there, such as averaged ones, for the files that it keeps.
+    If a hook at the load takes them apart again, they stay.
+    """
+    state: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+    state["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
+    hooks = [type(one).on_load_checkpoint for one in (trainer.lightning_module, *trainer.callbacks)]
+    if all(hook.__module__.rpartition(".")[2] in BASES for hook in hooks):
+        state["state_dict"] = trainer.strategy.lightning_module_state_dict()
+    return state
 
 
 def load(path: Path) -> dict[str, Any]:

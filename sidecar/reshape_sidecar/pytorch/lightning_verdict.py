@@ -38,6 +38,8 @@ def reasons(trainer: Any) -> Iterator[Reason]:
     model = trainer.lightning_module
     for reason in (*exact_notes.layer_reasons([model]), *exact_notes.dropout_reasons([model])):
         yield reason, STEPS_ONLY
+    for reason in exact_notes.lost_reasons([]):
+        yield reason, UNKNOWN
     if not model.automatic_optimization:
         yield "manual optimization: gradients between two batches are not saved", UNKNOWN
     for callback in trainer.callbacks:
@@ -86,6 +88,8 @@ def enter(trainer: Any, reach: Reach) -> None:
         reach.root(type(data).__name__, data)
     for key in OF_TRAINER:
         reach.take(key, "trainer", trainer, key, getattr(trainer, key))
+    reach.set_by_script("trainer", trainer)
+    reach.set_by_script("trainer.fit_loop", trainer.fit_loop)
     reach.script()
 
 

@@ -39,13 +39,18 @@ from reshape_sidecar.pytorch.data import (
     seed_of,
 )
 from reshape_sidecar.pytorch.exact_notes import AutocastLook
-from reshape_sidecar.pytorch.optimizers import Steps
+from reshape_sidecar.pytorch.optimizers import Steps, refusal
 from reshape_sidecar.pytorch.weights import (
     CARRIED,
     GradientLook,
+    TrainedWeights,
+    groups_of,
+    is_parallel,
     portraits,
+    set_groups,
     set_trained,
     trained,
+    unwrapped,
 )
 from reshape_sidecar.verdict import carried, forms
 from reshape_sidecar.verdict.loops import REMEDY
@@ -103,7 +108,7 @@ class Parts:
         given = _listed(optimizer)
         self.optimizers = [accelerated.own_optimizer(optimizer) for optimizer in given]
         self._parts = {
-            "model": [_unwrapped(module) for module in self.models],
+            "model": [unwrapped(module) for module in self.models],
             "optimizer": self.optimizers,
             "scheduler": [accelerated.own_scheduler(each) for each in _listed(scheduler)],
             "scaler": _listed(scaler) or accelerated.scalers(given),
@@ -114,21 +119,23 @@ class Parts:
         for model in self.models:
             if any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
                 raise LoopError(
-                    f"{type(_unwrapped(model)).__name__} is sharded, and job.batches saves whole"
+                    f"{type(unwrapped(model)).__name__} is sharded, and job.batches saves whole"
                     " models; write `processes: one` and save as examples/pytorch/train_sharded.py"
                     " does"
                 )
+        if (why := refusal(self.optimizers)) is not None:
+            raise LoopError(why)
         if ranks == 1:
             return
         groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
         alone = {id(parameter) for group in groups for parameter in group["params"]}
-        parallel = [model for model in self.models if _is_parallel(model)]
+        parallel = [model for model in self.models if is_parallel(model)]
         alone -= {id(parameter) for model in parallel for parameter in model.parameters()}
         for model in self.models:
             trains_alone = any(id(parameter) in alone for parameter in model.parameters())
             if trains_alone or not parallel:
                 raise LoopError(
-                    f"{ranks} processes train, and the {type(_unwrapped(model)).__name__} of each"
+                    f"{ranks} processes train, and the {type(unwrapped(model)).__name__} of each"
                     " learns alone: wrap it in torch.nn.parallel.DistributedDataParallel, or write"
                     " `processes: one`"
                 )
@@ -138,9 +145,13 @@ class Parts:
         pairs = itertools.zip_longest(self._parts["model"], other._parts["model"])
         return all(one is another for one, another in pairs)
 
+    def trained_weights(self) -> list[TrainedWeights]:
+        """Return which weights are trained now, of each model in parallel."""
+        return [TrainedWeights(unwrapped(model)) for model in self.models if is_parallel(model)]
+
     def weights(self) -> dict[str, Any]:
         """Return portraits of all weights, for a recording."""
-        return portraits(_unwrapped(model) for model in self.models)
+        return portraits(unwrapped(model) for model in self.models)
 
     def save(
         self, folder: Path, position: Position, others: Mapping[str, Any] = MappingProxyType({})
@@ -149,7 +160,10 @@ class Parts:
         states: dict[str, Any] = {
             name: [p.state_dict() for p in parts] for name, parts in self._parts.items()
         }
+        kinds = {name: [type(one).__name__ for one in each] for name, each in self._parts.items()}
+        states["kinds"] = {name: kinds[name] for name in ("optimizer", "scheduler")}
         states["trained"] = [trained(model) for model in self._parts["model"]]
+        states["groups"] = [groups_of(one, self._named()) for one in self.optimizers]
         torch.save({**states, **others}, folder / STATE_FILE)
         fields = {VERSION: str(torch.__version__), **dataclasses.asdict(position)}
         (folder / POSITION_FILE).write_text(json.dumps(fields))
@@ -165,6 +179,14 @@ class Parts:
             reach.model(type(model).__name__, model)
             reach.buffers(type(model).__name__, model)
 
+    def _named(self) -> dict[str, Any]:
+        models = enumerate(self._parts["model"])
+        return {
+            f"{number} {name}": weight
+            for number, model in models
+            for name, weight in model.named_parameters()
+        }
+
     def load(self, folder: Path) -> dict[str, Any]:
         """Restore all parts; return what else the checkpoint holds.
 
@@ -173,12 +195,18 @@ class Parts:
         states = torch.load(folder / STATE_FILE, map_location="cpu", weights_only=False)
         for model, flags in zip(self._parts["model"], states.get("trained", []), strict=False):
             set_trained(model, flags)
+        for optimizer, saved in zip(self.optimizers, states.get("groups", []), strict=False):
+            set_groups(optimizer, saved, self._named())
+        kinds = states.get("kinds", {})
         for name, parts in self._parts.items():
             saved = states.pop(name)
-            if len(saved) != len(parts):
+            given = [type(part).__name__ if name in kinds else "one" for part in parts]
+            held = kinds.get(name, ["one"] * len(saved))
+            if held != given:
                 raise CheckpointError(
-                    f"checkpoint {folder} holds {len(saved)} of `{name}`, and job.batches got"
-                    f" {len(parts)}; give the same, or another checkpoint folder"
+                    f"checkpoint {folder} holds as `{name}` {', '.join(held) or 'none'}, and"
+                    f" job.batches got {', '.join(given) or 'none'}; give the same (what training"
+                    " replaces, make by the number of the epoch), or another checkpoint folder"
                 )
             for part, state in zip(parts, saved, strict=True):
                 try:
@@ -216,6 +244,9 @@ class Loop(EpochLoop):
         """What the checkpoint holds beside the parts, until it is restored."""
         self._autocast: AutocastLook | None = None
         self._gradients: GradientLook | None = None
+        self._weights: list[TrainedWeights] = []
+        self._draws = False
+        """Whether a step has drawn random numbers."""
 
     def batches(
         self, loader: Any, parts: Parts, epochs: int | None, frame: FrameType
@@ -249,8 +280,7 @@ class Loop(EpochLoop):
                 yield batch
                 self._move(batch=number + 1)
                 self._gap += 1
-                if state is not None:
-                    self._judge(state)
+                self._judge(state)
                 if taken := steps.take():
                     self._step_done(taken + self._late)
                     self._late = 0
@@ -307,7 +337,7 @@ class Loop(EpochLoop):
         parts.check(ranks)
         if self._parts is not None and not parts.has_models_of(self._parts):
             raise LoopError(TWO_LOOPS)
-        self._parts = parts
+        self._parts, self._weights = parts, self._weights or parts.trained_weights()
         self._session.record_weights(parts.weights)
         known = self._position
         seed = self._agreed_seed(ranks) if known is None else known.seed
@@ -340,7 +370,7 @@ class Loop(EpochLoop):
         return int(agreed.item())
 
     def _seed_batch(self, number: int) -> dict[str, Any] | None:
-        """Seed all generators for a batch; return their states while the loop looks."""
+        """Seed all generators for a batch; return their states until a step has drawn."""
         assert self._position is not None
         assert self._share is not None
         position, rank = self._position, self._share.rank
@@ -348,34 +378,33 @@ class Loop(EpochLoop):
         seed_generators(seed)
         if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(seed)
-        if self._looks == 0:
-            return None
-        self._looks -= 1
         if self._autocast is None:
             assert self._parts is not None
             self._autocast = AutocastLook(self._parts.models)
             self._gradients = GradientLook(self._parts.models)
-        return generator_states()
+        return None if self._draws else generator_states()
 
-    def _judge(self, before: dict[str, Any]) -> None:
+    def _judge(self, before: dict[str, Any] | None) -> None:
         """Judge whether another number of GPUs changes the numbers of this script."""
         assert self._parts is not None
         assert self._autocast is not None
+        after = {} if before is None else generator_states()
+        if before is not None and any(after[name] != before[name] for name in before):
+            self._draws = True
+            self._verdict = self._verdict.worse(
+                "a step draws random numbers: others at another GPU count"
+            )
+            self._session.set_verdict(self._verdict)
+        if self._looks == 0:
+            return
+        self._looks -= 1
         types = exact_notes.weight_types(self._parts.models) | self._autocast.types
         exact = exact_notes.verdict(owns_loss=True, types=types)
         self._verdict = exact.again(self._verdict)
         if self._looks == 0:
             self._autocast.end()
-        models = self._parts.models
-        for reason in (*exact_notes.layer_reasons(models), *exact_notes.dropout_reasons(models)):
-            self._verdict = self._verdict.worse(reason)
         if self._share is not None and (kept := changed_in_workers(self._share.loader)) is not None:
             self._verdict = self._verdict.worse(kept, UNKNOWN)
-        after = generator_states()
-        if any(after[name] != before[name] for name in before):
-            self._verdict = self._verdict.worse(
-                "a step draws random numbers: others at another GPU count"
-            )
         self._look()
 
     # -- the script's own state -------------------------------------------------------------------
@@ -389,7 +418,7 @@ class Loop(EpochLoop):
         for part in ("dataset", "collate_fn"):
             reach.data(part, loader, part, is_ahead=loader.num_workers > 0)
         self._parts.enter(reach)
-        carried.enter(self._frame, reach)
+        carried.enter_running(self._frame, reach)
 
     def _epoch_begins(self) -> None:
         """Look at the script's state, or restore it before the first batch of this process."""
@@ -416,6 +445,14 @@ class Loop(EpochLoop):
         self._name_changes()
 
     def _name_changes(self) -> None:
+        assert self._parts is not None
+        assert self._share is not None
+        models = self._parts.models
+        for reason in (*exact_notes.layer_reasons(models), *exact_notes.dropout_reasons(models)):
+            self._verdict = self._verdict.worse(reason)
+        late = [weights.reason(self._share.ranks) for weights in self._weights]
+        for why in (*exact_notes.lost_reasons(models), *filter(None, late)):
+            self._verdict = self._verdict.worse(why, UNKNOWN)
         self._verdict = self._script.judge(self._verdict, REMEDY)
         self._session.set_verdict(self._verdict)
 
@@ -439,22 +476,6 @@ def saved_position(folder: Path | None) -> Position | None:
             f" install torch {saved}, or give an empty checkpoint folder"
         )
     return Position(**fields)
-
-
-def _is_parallel(model: Any) -> bool:
-    parallel = torch.nn.parallel.DistributedDataParallel
-    return isinstance(getattr(model, "_orig_mod", model), parallel)  # under torch.compile
-
-
-def _unwrapped(model: Any) -> Any:
-    """Return the script's module, without DistributedDataParallel and torch.compile."""
-    while True:
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif (compiled := getattr(model, "_orig_mod", None)) is not None:
-            model = compiled
-        else:
-            return model
 
 
 def _listed(value: Any) -> list[Any]:

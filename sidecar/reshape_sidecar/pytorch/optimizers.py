@@ -41,8 +41,20 @@ class Steps:
         return count
 
 
+def refusal(optimizers: list[Any]) -> str | None:
+    """Return why the state of one of the optimizers cannot be saved; None if all can."""
+    for one in optimizers:
+        if hasattr(one, "consolidate_state_dict"):
+            return (
+                f"{type(one).__name__} keeps a part of its state on each GPU, and job.batches saves"
+                " whole optimizers: give the model's weights to the optimizer that it makes"
+            )
+    return None
+
+
 def _inside(optimizer: Any) -> Iterator[Any]:
     """Yield the optimizers that one wraps, as SAM does."""
     for one in vars(optimizer).values():
-        if hasattr(one, "register_step_post_hook") and one is not optimizer:
+        is_class = isinstance(one, type)
+        if hasattr(one, "register_step_post_hook") and one is not optimizer and not is_class:
             yield one

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from reshape_sidecar.hook.recording import evenly, weight_portrait
 
+Group = tuple[list[str], dict[str, Any]]
+"""The names of the weights in a group of an optimizer, and its options."""
 CARRIED = "gradients of a step are left to the next one, and no checkpoint holds them"
 GRADIENT_STEPS = 3
 """Steps of a process in which Reshape looks for them."""
@@ -93,6 +95,52 @@ def set_trained(model: Any, flags: dict[str, bool]) -> None:
     """Set which weights are trained."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(flags.get(name, parameter.requires_grad))
+
+
+def groups_of(optimizer: Any, named: Mapping[str, Any]) -> list[Group]:
+    """Return of each group of an optimizer the names of its weights, and its options.
+
+    ``named``: the weights of the models; another one has an empty name.
+    """
+    names = {id(weight): name for name, weight in named.items()}
+    return [
+        (
+            [names.get(id(one), "") for one in group["params"]],
+            {key: value for key, value in group.items() if key != "params"},
+        )
+        for group in optimizer.param_groups
+    ]
+
+
+def set_groups(optimizer: Any, saved: list[Group], named: Mapping[str, Any]) -> None:
+    """Give an optimizer the weights in the groups that ``groups_of`` returned: training may have
+    added groups, and moved weights between them."""
+    known = {id(weight) for weight in named.values()}
+    for number, (names, options) in enumerate(saved):
+        if not all(name in named for name in names):
+            continue
+        weights = [named[name] for name in names]
+        if number >= len(optimizer.param_groups):
+            optimizer.add_param_group({"params": weights, **options})
+        elif known.issuperset(map(id, optimizer.param_groups[number]["params"])):
+            optimizer.param_groups[number]["params"][:] = weights
+
+
+def is_parallel(model: Any) -> bool:
+    """Return whether a model is in DistributedDataParallel."""
+    parallel = torch.nn.parallel.DistributedDataParallel
+    return isinstance(getattr(model, "_orig_mod", model), parallel)  # under torch.compile
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the script's module, without DistributedDataParallel and torch.compile."""
+    while True:
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif (compiled := getattr(model, "_orig_mod", None)) is not None:
+            model = compiled
+        else:
+            return model
 
 
 def _is_left(gradient: Any) -> bool:

@@ -203,7 +203,7 @@ class Loop(EpochLoop):
         assert self._parts is not None
         assert self._source is not None
         reach.know(self._session, self._source.dataset, *self._parts.objects())
-        carried.enter(self._frame, reach)
+        carried.enter_running(self._frame, reach)
 
     def _look(self, *, deep: bool = False) -> None:
         """Look what the script's own state has become."""
