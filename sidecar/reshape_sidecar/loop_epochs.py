@@ -42,6 +42,10 @@ class EpochLoop(ABC):
         """Go on to the first batch of the next epoch."""
 
     @abstractmethod
+    def epoch_begins(self) -> None:
+        """Stand before the script's code at the begin of an epoch of ``epochs``."""
+
+    @abstractmethod
     def batches_left(self) -> Iterator[Any]:
         """Yield the batches of this epoch that are left, and count the steps, until the end."""
 
@@ -55,6 +59,7 @@ class EpochLoop(ABC):
         self._in_epochs = True
         while True:
             epoch = self.epoch
+            self.epoch_begins()
             yield epoch
             if self._begun != epoch:
                 raise LoopError("the body of job.epochs(...) must call job.batches(...) once")

@@ -55,6 +55,8 @@ class Calls:
         self._calls = 0
         self._first_ranks = 0
         """GPUs of the job's first start."""
+        self._divided: dict[int, tuple[Any, Batch, Batch]] = {}
+        """Arguments whose batch a call has divided anew: the script's batch, and the other one."""
         self._divides = False
         """Whether the script divides its batch by the number of GPUs itself."""
         self._unsaved: dict[int, dict[str, Any]] = {}
@@ -138,7 +140,7 @@ class Calls:
     def _batch(self, trainer: Any, resumed: Saved | None) -> Batch:
         """Return the batch of a call at the job's first start; let the trainer have the same."""
         args = trainer.args
-        given = given_batch(args)
+        given = self._given(args)
         self._first_ranks = self._first_ranks or given.ranks
         if hf_verdict.splits_batches(trainer):
             first = given
@@ -154,7 +156,14 @@ class Calls:
             args.per_device_train_batch_size = now.per_device
             args.gradient_accumulation_steps = now.accumulation
             trainer._train_batch_size = args.train_batch_size
+            self._divided[id(args)] = (args, given, given_batch(args))
         return first
+
+    def _given(self, args: Any) -> Batch:
+        """Return the batch that the script gave, also where a call before has divided it."""
+        now = given_batch(args)
+        _, given, divided = self._divided.get(id(args), (args, now, now))
+        return given if now == divided else now
 
     def _note_division(self, first: Batch, given: Batch) -> None:
         self._divides = first.ranks != given.ranks and first.samples == given.samples
@@ -163,7 +172,7 @@ class Calls:
         """Return the output of a call that is over; the trainer is as after it."""
         path = saved.folder / ended_file(number)
         ended = torch.load(path, map_location="cpu", weights_only=False)
-        self._note_division(Batch(**ended["batch"]), given_batch(trainer.args))
+        self._note_division(Batch(**ended["batch"]), self._given(trainer.args))
         hf_state.load_model(trainer.model, ended["model"], saved.folder)
         trainer.create_optimizer()
         trainer.optimizer.load_state_dict(ended["optimizer"])

@@ -368,9 +368,7 @@ class Fits:
 
     def _restore_numbers(self, fit: Fit) -> None:
         """Set the random numbers and metrics as the process before left them."""
-        step = fit.own["step"]
-        states = fit.own["random"]
-        lightning_state.random_state_of(states, self._rank, self._ranks, self._seed, step)
+        lightning_state.random_state_of(fit.own["random"], self._rank)
         for name, values in fit.own["metrics"].items():
             getattr(fit.trainer._logger_connector, name).update(values)
 

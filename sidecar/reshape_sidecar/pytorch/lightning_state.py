@@ -19,12 +19,7 @@ import torch.distributed as dist
 
 from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.pytorch.data import (
-    States,
-    seed_generators,
-    seed_of,
-    set_random_states,
-)
+from reshape_sidecar.pytorch.data import States, set_random_states
 
 STATE_FILE = "lightning.pt"
 POSITION_FILE = "lightning.json"
@@ -124,17 +119,10 @@ def of_all_ranks(value: Any, ranks: int) -> list[Any]:
     return found
 
 
-def random_state_of(states: list[States], rank: int, ranks: int, seed: int, step: int) -> None:
-    """Set the generators of a process; one that was not there when they were saved gets new ones.
-
-    With another number of processes each draws for other samples than before, in any case.
-    """
-    if rank < len(states):
-        set_random_states(states[rank])
-    else:
-        seed_generators(seed_of(seed, "rank", step, rank))
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.manual_seed(seed_of(seed, "rank", step, rank))
+def random_state_of(states: list[States], rank: int) -> None:
+    """Set the generators of a process; one that was not there when they were saved gets those of
+    the first: what a script draws beside its steps is the same in all, if it seeds all alike."""
+    set_random_states(states[rank if rank < len(states) else 0])
 
 
 def check_model(saved: Mapping[str, Any], model: Any, folder: Path | None) -> None:

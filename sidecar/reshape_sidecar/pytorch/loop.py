@@ -264,6 +264,11 @@ class Loop(EpochLoop):
     def epoch(self) -> int:
         return 0 if self._position is None else self._position.epoch
 
+    def epoch_begins(self) -> None:
+        """Let what the script draws there follow from the epoch; that of the first is its own."""
+        if self.epoch > 0:
+            self._seed_all("begin", self.epoch)
+
     def next_epoch(self) -> None:
         self._move(epoch=self.epoch + 1, batch=0)
 
@@ -290,6 +295,7 @@ class Loop(EpochLoop):
                     complain(NO_STEPS)
                 if self.is_over():
                     return
+            self._seed_all("end", self.epoch)  # all ranks draw the same behind the batches
         except GeneratorExit:
             self._late += steps.take()
             raise
@@ -373,16 +379,20 @@ class Loop(EpochLoop):
         """Seed all generators for a batch; return their states until a step has drawn."""
         assert self._position is not None
         assert self._share is not None
-        position, rank = self._position, self._share.rank
-        seed = seed_of(position.seed, "step", position.epoch, number, rank)
-        seed_generators(seed)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(seed)
+        self._seed_all("step", self._position.epoch, number, self._share.rank)
         if self._autocast is None:
             assert self._parts is not None
             self._autocast = AutocastLook(self._parts.models)
             self._gradients = GradientLook(self._parts.models)
         return None if self._draws else generator_states()
+
+    def _seed_all(self, *place: Any) -> None:
+        """Seed all generators for a place in the training."""
+        assert self._position is not None
+        seed = seed_of(self._position.seed, *place)
+        seed_generators(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
 
     def _judge(self, before: dict[str, Any] | None) -> None:
         """Judge whether another number of GPUs changes the numbers of this script."""

@@ -87,6 +87,9 @@ class Loop(EpochLoop):
     def epoch(self) -> int:
         return self._position.epoch
 
+    def epoch_begins(self) -> None:
+        """Let the generators go on: a checkpoint holds their states."""
+
     def next_epoch(self) -> None:
         self._move(epoch=self.epoch + 1, batch=0)
 
