@@ -151,11 +151,14 @@ def _read_slurm(
             left_out = LeftOut(entry.submit_s, entry.reason, entry.gpu_s, entry.rows)
             converter.left_out.append(left_out)
             continue
+        count = len(converter.jobs)
         try:
             converter.read(entry.line, entry.cells[:width], entry.joined)
         except BadCell as error:
             for line in entry.joined.lines if entry.joined else (entry.line,):
                 bad.add(*converter.place(line), str(error))
+        if len(converter.jobs) > count:
+            joiner.notes.add(entry)
     return joiner.notes.texts()
 
 

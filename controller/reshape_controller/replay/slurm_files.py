@@ -112,6 +112,7 @@ def order_of(
         job=index(JOB),
         user=own.index("user"),
         name=own.index("name"),
+        asked=index("ReqTRES") if columns.gpus == "AllocTRES" else -1,
     )
     return order, at
 
@@ -130,7 +131,7 @@ def rows_of(
         try:
             cells = _cells_of(job)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            what = f"of its jobs is none that sacct writes ({type(error).__name__}: {error})"
+            what = f"is no job as sacct writes it ({type(error).__name__}: {error})"
             bad.add(path.name, number, what)
             continue
         yield number, tuple("" if each is None else cells[each] for each in columns)
@@ -170,7 +171,7 @@ def _cells_of(job: object) -> dict[str, str]:
         "End": _date(times["end"]),
         ELAPSED: _span(times["elapsed"]),
         SUSPENDED: _span(times.get("suspended")),
-        STATE: " ".join(state) if isinstance(state, list) else str(state),
+        STATE: " ".join(state) if isinstance(state, list) else str(state or ""),
         "Priority": str(_number(job.get("priority")) or ""),
         "AllocTRES": _resources(tres["allocated"]),
         "ReqTRES": _resources(tres.get("requested") or []),

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import NamedTuple
 
@@ -29,8 +30,10 @@ _RUNNING = frozenset(
 _TO_RUN_AGAIN = frozenset(("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
 _FOLLOWED = frozenset(("RESIZING", *_TO_RUN_AGAIN))
 """States of a row that another row of the same job follows."""
-GAP_S = 2.0
-"""Most seconds between the end of a run and the submission of the next run of the same job."""
+GAP_S = 600.0
+"""Most seconds between the end of a run and the submission of the next run of the same job. Slurm
+requeues a job once its epilog has ended, or later by hand while it knows the job (MinJobAge: 300 s
+if not set); it gives a number to another job after weeks."""
 
 STEPS = "of steps inside Slurm's jobs"
 STILL_RUN = "of jobs that still run"
@@ -38,6 +41,18 @@ STILL_WAIT = "of jobs that wait, or wait to run again"
 REPEATED = "that repeat another row"
 NEVER_BEGAN = "of jobs that ended before they began"
 BESIDE_BAD = "of jobs of which another row cannot be read"
+
+JOINED = "the rows of one JobID are one job"
+RESIZED = "jobs that changed their GPUs: they keep to the counts that they had"
+PAUSED = "jobs that were suspended: the pauses count as no training"
+HEADLESS = "resized jobs without their first row: from the resize on"
+REUSED = "JobIDs that began anew: later jobs are numbered, as 123-2"
+UNFINISHED = "jobs that failed or were cut short: as long as they ran"
+NO_END = "jobs that ended and have no End: as long as their Elapsed"
+ASKED = "jobs that ran, of which AllocTRES has no GPU: those of ReqTRES"
+STRANGE = "states that Slurm does not have ({}): as long as they ran"
+_NOTES = (RESIZED, PAUSED, HEADLESS, REUSED, UNFINISHED, NO_END, ASKED)
+"""What is assumed of jobs, in the order in which it is said."""
 
 
 def jobs_text(count: int) -> str:
@@ -59,6 +74,8 @@ class Columns(NamedTuple):
     job: int
     user: int
     name: int
+    asked: int
+    """ReqTRES, beside AllocTRES."""
 
 
 class Joined(NamedTuple):
@@ -82,6 +99,8 @@ class Entry(NamedTuple):
     rows: int = 1
     submit_s: float | None = None
     gpu_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What is assumed of the job."""
 
 
 class _Piece(NamedTuple):
@@ -98,6 +117,8 @@ class _Piece(NamedTuple):
     state: str
     words: frozenset[str]
     gpus: float
+    is_asked: bool
+    """Whether the GPUs are those that the job asked for."""
 
     @property
     def is_after_resize(self) -> bool:
@@ -106,37 +127,37 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Notes:
-    """What was found, counted."""
+    """What was assumed of the jobs that are used, counted."""
 
-    joined_jobs: int = 0
+    jobs: Counter[str] = field(default_factory=Counter)
     joined_rows: int = 0
-    resized: int = 0
-    paused: int = 0
-    headless: int = 0
-    reused: int = 0
-    unfinished: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count what is assumed of a job."""
+        self.jobs.update(entry.notes)
+        if JOINED in entry.notes and entry.joined is not None:
+            self.joined_rows += len(entry.joined.lines)
 
     def texts(self) -> list[str]:
         """Return what was assumed, in words."""
-        joined = f"{rows_text(self.joined_rows)} of Slurm are {jobs_text(self.joined_jobs)}"
-        pairs = (
-            (self.joined_jobs, joined, "the rows of one JobID are one job"),
-            (self.resized, "jobs that changed their GPUs", "they keep to the counts that they had"),
-            (self.paused, "jobs that were suspended", "the pauses count as no training"),
-            (self.headless, "resized jobs without their first row", "from the resize on"),
-            (self.reused, "JobIDs that began anew", "later jobs are numbered, as 123-2"),
-            (self.unfinished, "jobs that failed or were cut short", "as long as they ran"),
-        )
-        return [
-            f"{what}: {which}" + ("" if what is joined else f" ({jobs_text(count)})")
-            for count, what, which in pairs
-            if count
-        ]
+        found = []
+        if joined := self.jobs[JOINED]:
+            found = [f"{rows_text(self.joined_rows)} of Slurm are {jobs_text(joined)}: {JOINED}"]
+        others = sorted(self.jobs.keys() - {JOINED, *_NOTES})
+        counts = [(note, self.jobs[note]) for note in (*_NOTES, *others)]
+        return found + [f"{note} ({jobs_text(count)})" for note, count in counts if count]
 
 
 _UNFINISHED = frozenset(
-    ("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "DEADLINE", "BOOT_FAIL")
+    (
+        *("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"),
+        *("PREEMPTED", "REVOKED", "LAUNCH_FAILED"),
+    )
 )
+_ENDED = frozenset(("COMPLETED", *_UNFINISHED))
+_OTHERS = frozenset(("POWER_UP_NODE", "RECONFIG_FAIL", "EXPEDITING", "UPDATE_DB"))
+_STATES = _ENDED | _WAITING | _RUNNING | _TO_RUN_AGAIN | _OTHERS
+"""States and flags of Slurm's documents."""
 
 
 class Joiner:
@@ -191,12 +212,24 @@ class Joiner:
             start_s, end_s = self._time(cells, at.start), self._time(cells, at.end)
         except (ValueError, BadCell):
             return None
+        is_asked = False
+        if gpus == 0.0 and start_s is not None and submit_s <= start_s:
+            gpus = self._asked(cells)
+            is_asked = gpus > 0.0
+            cells = _with(cells, {at.gpus: cells[at.asked]}) if is_asked else cells
         suspended_s = slurm_cells.seconds_of(self._cell(cells, at.suspended)) or 0.0
         if start_s is not None and end_s is not None and elapsed_s is not None:
             suspended_s = max(0.0, end_s - start_s - elapsed_s)
         words = frozenset(state.upper().split())
-        piece = (submit_s, start_s, end_s, elapsed_s, suspended_s, state, words, gpus)
-        return _Piece(line, cells, component, *piece)
+        times = (submit_s, start_s, end_s, elapsed_s, suspended_s)
+        return _Piece(line, cells, component, *times, state, words, gpus, is_asked)
+
+    def _asked(self, cells: Cells) -> float:
+        """Return the GPUs that a job asked for, if the file says that beside those that it got."""
+        try:
+            return gpus_of(self._cell(cells, self._at.asked), "")
+        except BadCell:
+            return 0.0
 
     def _cell(self, cells: Cells, index: int) -> str:
         return cells[index] if index >= 0 else ""
@@ -223,16 +256,13 @@ class Joiner:
         if reason:
             gpu_s = piece.gpus * self._seconds(piece)
             return self._left_out([(piece.line, piece.cells)], reason, piece.submit_s, gpu_s)
-        self.notes.unfinished += not _UNFINISHED.isdisjoint(piece.words)
-        seconds, cells = self._seconds(piece), piece.cells
+        seconds, cells, notes = self._seconds(piece), piece.cells, _notes_of([piece])
         if piece.is_after_resize:
-            self.notes.headless += 1
+            notes += (HEADLESS,)
             cells = _with(cells, {self._at.submit: cells[self._at.start]})
-        elif piece.suspended_s > 0.0:
-            self.notes.paused += 1
-        else:
-            return Entry(piece.line, cells)
-        return Entry(piece.line, cells, Joined(seconds, (), (piece.line,)))
+        elif piece.suspended_s <= 0.0 and NO_END not in notes:
+            return Entry(piece.line, cells, notes=notes)
+        return Entry(piece.line, cells, Joined(seconds, (), (piece.line,)), notes=notes)
 
     def _reason(self, piece: _Piece) -> str:
         """Return why a job whose last row this is becomes none; empty if it becomes one."""
@@ -285,10 +315,12 @@ class Joiner:
                 if number == len(jobs):
                     jobs.append([])
                 jobs[number].append(run)
-        self.notes.reused += len(jobs) - 1
         for number, components in enumerate(jobs, start=1):
-            name = job if number == 1 else f"{job}-{number}"
-            yield self._job(name, components)
+            if number == 1:
+                yield self._job(job, components)
+            else:
+                later = self._job(f"{job}-{number}", components)
+                yield later._replace(notes=(*later.notes, REUSED))
 
     def _runs(self, pieces: list[_Piece]) -> list[list[_Piece]]:
         """Return the rows of each job: Slurm's numbers of jobs begin anew some day."""
@@ -352,26 +384,45 @@ class Joiner:
             counts = tuple(sorted({math.ceil(each.gpus) for each, s in spans if s and each.gpus}))
             counts = counts if len(counts) > 1 else ()
         lines = tuple(sorted(piece.line for piece, _ in spans))
-        self.notes.joined_jobs += 1
-        self.notes.joined_rows += len(lines)
-        self.notes.resized += bool(counts)
-        self.notes.headless += first.is_after_resize
-        self.notes.paused += any(piece.suspended_s for piece, _ in spans)
-        self.notes.unfinished += any(
-            not _UNFINISHED.isdisjoint(run[-1].words) for run in components
-        )
+        notes = (JOINED, *_notes_of([run[-1] for run in components]))
+        notes += (RESIZED,) if counts else ()
+        notes += (HEADLESS,) if first.is_after_resize else ()
+        pieces = [piece for piece, _ in spans]
+        notes += (PAUSED,) if PAUSED not in notes and any(p.suspended_s for p in pieces) else ()
+        notes += (ASKED,) if ASKED not in notes and any(p.is_asked for p in pieces) else ()
         cells = _with(
             self._named(first.cells, name),
             {self._at.submit: submit, self._at.gpus: resources, self._at.hosts: hosts},
         )
         seconds = gpu_s / gpus if gpus else 0.0
-        return Entry(lines[0], cells, Joined(seconds, counts, lines))
+        return Entry(lines[0], cells, Joined(seconds, counts, lines), notes=notes)
 
     def _named(self, cells: Cells, name: str) -> Cells:
         """Return cells with a job's name, if the JobID is its name."""
         at = self._at
         is_named = cells[at.name] == cells[at.job]
         return _with(cells, {at.name: name}) if is_named else cells
+
+
+def _notes_of(last: Sequence[_Piece]) -> tuple[str, ...]:
+    """Return what is assumed of a job with these last rows, of its components."""
+    words = frozenset(word for piece in last for word in piece.words)
+    states = [piece.state.split()[0].upper() for piece in last if piece.words]
+    strange = next((state for state in states if not _is_known(state)), None)
+    ended = [piece for piece in last if not piece.words.isdisjoint(_ENDED) and piece.elapsed_s]
+    found = (
+        (UNFINISHED, not words.isdisjoint(_UNFINISHED)),
+        (NO_END, any(piece.end_s is None and piece.start_s is not None for piece in ended)),
+        (PAUSED, any(piece.suspended_s for piece in last)),
+        (ASKED, any(piece.is_asked for piece in last)),
+        (STRANGE.format(strange), strange is not None),
+    )
+    return tuple(note for note, holds in found if holds)
+
+
+def _is_known(state: str) -> bool:
+    """Return whether a text is a state of Slurm, or the first letters of one: ``OUT_OF_ME+``."""
+    return state in _STATES or any(known.startswith(state) for known in _STATES)
 
 
 def _longest(run: list[_Piece], spans: list[tuple[_Piece, float]]) -> _Piece:

@@ -25,12 +25,16 @@ from reshape_controller.replay.conversion import (
 from reshape_controller.replay.convert import convert
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.slurm_jobs import (
+    ASKED,
     BESIDE_BAD,
     NEVER_BEGAN,
+    NO_END,
     REPEATED,
     STEPS,
     STILL_RUN,
     STILL_WAIT,
+    STRANGE,
+    UNFINISHED,
 )
 from reshape_controller.replay.trace_rows import Layout
 from reshape_profiles.loader import bundled
@@ -155,6 +159,87 @@ def test_a_number_that_slurm_gives_again_is_another_job(tmp_path: Path) -> None:
     )
     assert jobs_of(found).keys() == {"7", "7-2"}
     assert any("JobIDs that began anew" in text for text in found.assumptions)
+
+
+def test_a_run_that_slurm_requeues_after_a_long_epilog_is_of_the_same_job(tmp_path: Path) -> None:
+    found = of_rows(
+        tmp_path,
+        f"7|{DAY}08:00:00|{DAY}08:01:00|{DAY}08:11:00|00:10:00|PREEMPTED|gres/gpu=2",
+        f"7|{DAY}08:13:30|{DAY}08:20:00|{DAY}08:30:00|00:10:00|FAILED|gres/gpu=2",
+        f"7|{DAY}08:35:00|{DAY}08:36:00|{DAY}08:46:00|00:10:00|COMPLETED|gres/gpu=2",
+    )
+    (job,) = found.jobs
+    assert has_gpu_time(job, 3 * 2 * 600)
+
+
+def test_a_job_resized_twice_and_one_requeued_and_resized_have_all_their_gpu_time(
+    tmp_path: Path,
+) -> None:
+    found = of_rows(
+        tmp_path,
+        f"1|{DAY}08:00:00|{DAY}08:00:05|{DAY}08:10:05|00:10:00|RESIZING|gres/gpu:a=8,gres/gpu=8",
+        f"1|{DAY}08:10:05|{DAY}08:00:05|{DAY}08:20:05|00:20:00|RESIZING|gres/gpu:a=4",
+        f"1|{DAY}08:20:05|{DAY}08:00:05|{DAY}08:30:05|00:30:00|COMPLETED|gres/gpu=2",
+        f"2|{DAY}09:00:00|{DAY}09:00:00|{DAY}09:10:00|00:10:00|REQUEUED|gres/gpu=4",
+        f"2|{DAY}09:10:00|{DAY}09:12:00|{DAY}09:22:00|00:10:00|RESIZING|gres/gpu=4",
+        f"2|{DAY}09:22:00|{DAY}09:12:00|{DAY}09:32:00|00:20:00|COMPLETED|gres/gpu=1",
+    )
+    jobs = {job.name: job for job in found.jobs}
+    assert has_gpu_time(jobs["1"], (8 + 4 + 2) * 600)
+    assert jobs["1"].optional_gpus == (2, 4, 8)
+    assert has_gpu_time(jobs["2"], (4 + 4 + 1) * 600)
+    assert jobs["2"].optional_gpus == (1, 4)
+    assert found.used_rows == 6
+
+
+def test_gpus_that_only_the_request_names_are_those_of_a_job_that_ran(tmp_path: Path) -> None:
+    """Slurm starts no job without the GPUs that it asked for."""
+    head = "JobID|Submit|Start|End|State|ReqTRES|AllocTRES\n"
+    ran = f"{DAY}08:00:00|{DAY}08:00:00|{DAY}08:10:00|COMPLETED"
+    found = of_rows(
+        tmp_path,
+        f"1|{ran}|cpu=8,gres/gpu=2|cpu=8,node=1",
+        f"2|{ran}|cpu=8,gres/gpu:a100=3|",
+        f"3|{ran}|gres/gpu=4|gres/gpu:a100=1",
+        f"4|{ran}|cpu=8|cpu=8",
+        f"5|{DAY}08:00:00|Unknown|{DAY}08:10:00|CANCELLED by 7|gres/gpu=2|",
+        f"6|{DAY}08:00:00|{DAY}08:00:00|{DAY}08:10:00|RESIZING|gres/gpu=2|gres/gpu=2",
+        f"6|{DAY}08:10:00|{DAY}08:00:00|{DAY}08:20:00|COMPLETED|gres/gpu=2|cpu=8",
+        head=head,
+    )
+    gpu_s = {"1": 2 * 600, "2": 3 * 600, "3": 600, "6": 2 * 600}
+    assert {job.name for job in found.jobs} == gpu_s.keys()
+    assert all(has_gpu_time(job, gpu_s[job.name]) for job in found.jobs)
+    assert reasons(found) == {"without a GPU": 1, f"{NEVER_BEGAN} (CANCELLED)": 1}
+    assert f"{ASKED} (2 jobs)" in found.assumptions
+
+
+def test_a_job_that_ended_without_an_end_is_as_long_as_its_elapsed(tmp_path: Path) -> None:
+    found = of_rows(
+        tmp_path,
+        f"1|{DAY}08:00:00|{DAY}08:00:00|Unknown|00:10:00|COMPLETED|gres/gpu=1",
+        f"2|{DAY}08:00:00|{DAY}08:00:00|Unknown|00:10:00|RUNNING|gres/gpu=1",
+    )
+    (job,) = found.jobs
+    assert has_gpu_time(job, 600)
+    assert reasons(found) == {STILL_RUN: 1}
+    assert f"{NO_END} (1 job)" in found.assumptions
+
+
+def test_states_that_slurm_does_not_have_are_named(tmp_path: Path) -> None:
+    times = f"{DAY}08:00:00|{DAY}08:00:00|{DAY}08:10:00|00:10:00"
+    states = ("COMPLETED", "ODD", "OUT_OF_ME+", "CANCELLED by 1000", "", "completed")
+    rows = [f"{n}|{times}|{state}|gres/gpu=1" for n, state in enumerate(states)]
+    found = of_rows(tmp_path, *rows)
+    assert len(found.jobs) == len(states)
+    assert f"{STRANGE.format('ODD')} (1 job)" in found.assumptions
+    assert len([text for text in found.assumptions if "does not have" in text]) == 1
+
+
+def test_what_is_assumed_is_counted_of_jobs_that_are_used(tmp_path: Path) -> None:
+    times = f"{DAY}08:00:00|{DAY}08:00:00|{DAY}08:10:00|00:10:00|FAILED"
+    rows = [f"1|{times}|gres/gpu=1", f"2|{times}|cpu=64", f"3|{times}|gres/gpu=64"]
+    assert f"{UNFINISHED} (1 job)" in of_rows(tmp_path, *rows).assumptions
 
 
 def test_users_tell_jobs_with_one_number_apart(tmp_path: Path) -> None:
