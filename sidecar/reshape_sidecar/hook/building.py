@@ -6,7 +6,7 @@ strategy from the shapes of the data, as Keras does, and otherwise by tracing th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def build(model: Any, iterator: Any) -> None:
@@ -17,7 +17,9 @@ def build(model: Any, iterator: Any) -> None:
         import tensorflow
 
         # Training reuses the traced step.
-        step.get_concrete_function(tensorflow.data.IteratorSpec(spec))
+        step.function.get_concrete_function(
+            spec if step.takes_batch else tensorflow.data.IteratorSpec(spec)
+        )
         return
     with model.distribute_strategy.scope():
         model._symbolic_build(data_batch=global_spec(spec))
@@ -26,15 +28,29 @@ def build(model: Any, iterator: Any) -> None:
             optimizer.build(model.trainable_variables)
 
 
-def traceable(model: Any) -> Any:
+class Step(NamedTuple):
+    """The TensorFlow function of a training step. Since Keras 3.16 it takes a batch, and not the
+    iterator, if an execution has one step."""
+
+    function: Any
+    takes_batch: bool
+
+
+def traceable(model: Any) -> Step | None:
     """Return the TensorFlow function of the model's training step; None if it runs eagerly."""
     model.make_train_function()
     function = model.train_function
-    candidates = [function]
+    named: dict[str, Any] = {}
     if getattr(function, "__closure__", None):
-        named = zip(function.__code__.co_freevars, function.__closure__, strict=True)
-        candidates += [cell.cell_contents for name, cell in named if name.endswith("on_iterator")]
-    return next((one for one in candidates if hasattr(one, "get_concrete_function")), None)
+        cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+        named = {name: cell.cell_contents for name, cell in cells}
+    reads_itself = named and "get_next_as_optional" in function.__code__.co_names
+    if reads_itself and model.steps_per_execution == 1:
+        of_batch = getattr(named.get("one_step_on_data"), "__wrapped__", None)
+        return Step(of_batch, True) if hasattr(of_batch, "get_concrete_function") else None
+    candidates = [function, *(one for name, one in named.items() if name.endswith("on_iterator"))]
+    found = (one for one in candidates if hasattr(one, "get_concrete_function"))
+    return next((Step(one, False) for one in found), None)
 
 
 class NoIterator:

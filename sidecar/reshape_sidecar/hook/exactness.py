@@ -172,14 +172,19 @@ def _py_dataset_class() -> Any:
 
 def step_graphs(model: Any) -> Iterator[Any]:
     """Yield the graphs of the traced training step; none of a step that runs eagerly."""
-    function = model.train_function
-    candidates = [function]
-    for cell in getattr(function, "__closure__", None) or ():
-        candidates.append(cell.cell_contents)
-    for candidate in candidates:
-        listing = getattr(candidate, "_list_all_concrete_functions", None)
-        for concrete in listing() if listing is not None else ():
-            yield concrete.graph
+    functions = [model.train_function, *_enclosed(model.train_function)]
+    inner = [one for function in functions for one in _enclosed(function)]
+    for candidates in (functions, inner):  # Keras 3.16 encloses the step of a batch once more
+        listings = (getattr(one, "_list_all_concrete_functions", list) for one in candidates)
+        graphs = [concrete.graph for listing in listings for concrete in listing()]
+        if graphs:
+            yield from graphs
+            return
+
+
+def _enclosed(function: Any) -> list[Any]:
+    cells = getattr(function, "__closure__", None)
+    return [cell.cell_contents for cell in cells] if isinstance(cells, tuple) else []
 
 
 def _strange_variables(model: Any) -> Iterator[str]:

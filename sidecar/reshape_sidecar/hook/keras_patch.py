@@ -68,9 +68,10 @@ class OtherLoops:
 
 def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
     """Wrap the classes of ``keras.src.backend.tensorflow.trainer``."""
+    trainer = getattr(module, "TensorFlowTrainer", None) or module.Trainer  # since Keras 3.16
     other_loops = OtherLoops(training)
-    other_loops.patch(module.TensorFlowTrainer)
-    _patch_fit(module.TensorFlowTrainer, training, other_loops)
+    other_loops.patch(trainer)
+    _patch_fit(trainer, training, other_loops)
     _patch_iterator(module, training, shuffles)
     _patch_callbacks(module.callbacks_module.CallbackList, training)
     optimizer_saves.watch(training.optimizer_saved)

@@ -88,7 +88,9 @@ def _traced(model: Any, iterator: Any, zeros: Any) -> Any:
     if model._distribute_strategy is not None:
         building.build(model, iterator)
     step = building.traceable(model)
-    return None if step is None else step.get_concrete_function(zeros).graph
+    if step is None:
+        return None
+    return step.function.get_concrete_function(next(zeros) if step.takes_batch else zeros).graph
 
 
 def _zeros(model: Any, distributed: Any) -> Any:
