@@ -79,6 +79,26 @@ def communication_reasons(models: Iterable[Any]) -> Iterator[str]:
                 yield "a communication hook of DDP has state that no checkpoint holds"
 
 
+def compile_notes(models: Iterable[Any]) -> Iterator[str]:
+    """Yield which of ``models`` under ``torch.compile`` the compiler gets nothing of.
+
+    It leaves the code of PyTorch's own modules out, and that of DistributedDataParallel.
+    """
+    for model in models:
+        wrapped = getattr(model, "_orig_mod", None)
+        if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
+            continue
+        if all(_is_of_torch(inner) for inner in wrapped.module.modules()):
+            yield (
+                "torch.compile of DistributedDataParallel around"
+                f" {type(wrapped.module).__name__} compiles nothing: compile first, then wrap"
+            )
+
+
+def _is_of_torch(module: Any) -> bool:
+    return type(module).__module__.partition(".")[0] == "torch"
+
+
 class AutocastLook:
     """Notes in which types a loop's models compute, by a hook in the middle of each."""
 

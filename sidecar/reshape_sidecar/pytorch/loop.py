@@ -458,6 +458,8 @@ class Loop(EpochLoop):
         assert self._parts is not None
         assert self._share is not None
         models = self._parts.models
+        for note in exact_notes.compile_notes(models):
+            self._verdict = self._verdict.noting(note)
         for reason in (*exact_notes.layer_reasons(models), *exact_notes.dropout_reasons(models)):
             self._verdict = self._verdict.worse(reason)
         late = [weights.reason(self._share.ranks) for weights in self._weights]

@@ -156,12 +156,15 @@ def test_what_cannot_be_served_is_refused_by_name_with_a_remedy() -> None:
     assert "the Bilinear of each learns alone: wrap it in" in said["no parallel model"]
     assert "the Bilinear of each learns alone: wrap it in" in said["one parallel model of two"]
     assert said["compiled inside"] == said["compiled outside"] == "['bias', 'weight']"
+    means = "for losses that are means over samples"
+    nothing = "torch.compile of DistributedDataParallel around Sequential compiles nothing"
+    assert said["compiled_last"] == f"False, {means}; {nothing}: compile first, then wrap"
+    assert said["compiled_first"] == said["compiled_own"] == f"True, {means}"
     assert said["version None"] == "goes on after batch 3", "a checkpoint of the version before"
     assert "was written with torch 1.0.0, and this is torch 2." in said["version 1.0.0"]
     assert "install torch 1.0.0, or give an empty" in said["version 1.0.0"]
-    means = "reason='for losses that are means over samples"
-    assert f"{means}')" in said["draws nothing"]
+    assert f"reason='{means}')" in said["draws nothing"]
     half = "to the rounding of bfloat16, 0.8% of a number"
-    assert f"{means}; {half}')" in said["in half precision"]
+    assert f"reason='{means}; {half}')" in said["in half precision"]
     for library in ("torch", "python", "numpy"):
         assert "a step draws random numbers" in said[f"draws {library}"]

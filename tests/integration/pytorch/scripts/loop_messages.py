@@ -49,11 +49,11 @@ def none() -> None:
     list(session.start().epochs(2))
 
 
-def verdict(body: Callable[[], object]) -> Verdict:
+def verdict(body: Callable[[], object], trains: Any = model) -> Verdict:
     job = session.start()
     found: list[Verdict] = []
     job.set_verdict = found.append  # type: ignore[method-assign, assignment]
-    for _ in job.batches(DataLoader(data), model=model, optimizer=optimizer, epochs=1):
+    for _ in job.batches(DataLoader(data), model=trains, optimizer=optimizer, epochs=1):
         body()
         optimizer.step()
     return found[-1]
@@ -110,6 +110,53 @@ for name, module in (("inside", compiled), ("outside", torch.compile(parallel)))
     with tempfile.TemporaryDirectory() as folder:
         Parts(module, optimizer, None, None).save(Path(folder), Position(seed=1, samples=5))
         print(f"compiled {name}: {sorted(torch.load(Path(folder) / STATE_FILE)['model'][0])}")
+
+
+class Counter:
+    """A compiler that counts the graphs that it gets."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        self.graphs += 1
+        return graph.forward
+
+
+class Own(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+def compiled_graphs(build: Callable[[Any], Any]) -> None:
+    """Print how many graphs the compiler gets, and what the verdict says of it."""
+    counter = Counter()
+    module = build(counter)
+    torch._dynamo.reset()
+    reason = verdict(lambda: module(torch.ones(1, 1)), module).reason
+    print(f"{build.__name__}: {bool(counter.graphs)}, {reason}")
+
+
+def compiled_last(counter: Counter) -> Any:
+    sequential = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+    return torch.compile(DistributedDataParallel(sequential), backend=counter)
+
+
+def compiled_first(counter: Counter) -> Any:
+    sequential = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+    return DistributedDataParallel(torch.compile(sequential, backend=counter))
+
+
+def compiled_own(counter: Counter) -> Any:
+    return torch.compile(DistributedDataParallel(Own()), backend=counter)
+
+
+for build in (compiled_last, compiled_first, compiled_own):
+    compiled_graphs(build)
 dist.destroy_process_group()
 bodies: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
