@@ -9,6 +9,7 @@ that fails, for the rest would wait for it. Started by hand it trains and saves 
 """
 
 import argparse
+import functools
 import os
 import signal
 import sys
@@ -75,6 +76,25 @@ def joined(rank: int, start: Start) -> torch.device:
     return device
 
 
+def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    of_model, of_optimizer = get_state_dict(model, optimizer)
+    return {"model": of_model, "optimizer": of_optimizer}
+
+
+def restore(model: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
+    """Load what all devices have saved, in parts of the present devices."""
+    if not any(optimizer.state.values()):
+        optimizer.state.clear()  # entries that are empty, as schedulefree's `train` makes, stay so
+    kept = state_of(model, optimizer)
+    parts.load(kept, checkpoint_id=checkpoint)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=kept["model"],
+        optim_state_dict=kept["optimizer"],
+    )
+
+
 def train(rank: int, start: Start, job: session.Session | None) -> None:
     device = joined(rank, start)
     torch.manual_seed(5)
@@ -83,19 +103,9 @@ def train(rank: int, start: Start, job: session.Session | None) -> None:
     fully_shard(model, mesh=init_device_mesh(device.type, (start.ranks,)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
-    def state() -> dict[str, Any]:
-        of_model, of_optimizer = get_state_dict(model, optimizer)
-        return {"model": of_model, "optimizer": of_optimizer}
-
+    state = functools.partial(state_of, model, optimizer)
     if start.checkpoint is not None:
-        kept = state()
-        parts.load(kept, checkpoint_id=start.checkpoint)
-        set_state_dict(
-            model,
-            optimizer,
-            model_state_dict=kept["model"],
-            optim_state_dict=kept["optimizer"],
-        )
+        restore(model, optimizer, start.checkpoint)
     loss_of = torch.nn.BCEWithLogitsLoss()
     x, y = samples()
     for step in range(start.step, start.last):
