@@ -1,7 +1,8 @@
 """Installs the hook in one process of a PyTorch job with ``processes: per-gpu``.
 
 Does: waits for the import of a library whose trainer Reshape knows, and patches it; lets the ranks
-meet at the socket that their parent has bound, and checks before the first step that they have met.
+meet at the socket that their parent has bound, and checks before the first step that they have met;
+patches the trackers that go on at a restart.
 Never: imports PyTorch, or changes a script that uses none of these libraries.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
-from reshape_sidecar import session
+from reshape_sidecar import checkpoints, session
 from reshape_sidecar.exceptions import raised_by_rank
 from reshape_sidecar.hook import settings as hook_settings
+from reshape_sidecar.hook import trackers
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.pytorch import group_check, rendezvous
@@ -87,6 +90,12 @@ def start() -> RankHook:
 
         hf_patch.patch(module, hook)
 
+    def newest() -> Path | None:
+        folder = hook.settings.checkpoints
+        found = folder and checkpoints.newest(folder, hook.settings.hashed)
+        return found.path if found else None
+
+    trackers.watch(watch, newest)
     watch.after(TRANSFORMERS, transformers_imported)
     for name in LIGHTNING:
         watch.after(name, lightning_imported)

@@ -31,7 +31,7 @@ from reshape_sidecar.batch_loops import BatchLoops
 from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import recording, save_barrier, target
+from reshape_sidecar.hook import recording, save_barrier, target, trackers
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.evaluations import EvaluationLog
 from reshape_sidecar.hook.exactness import Verdict
@@ -113,6 +113,7 @@ class Session:
                 save_barrier.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
             self._newest = checkpoints.newest(settings.checkpoints, settings.hashed)
         self._kept, self._kept_before = Keep(), loops.read(self.checkpoint)
+        trackers.TRACKERS.resume(self.checkpoint)
         if self._newest is not None:
             self.step = self._newest.manifest.step
             self.epoch = self._newest.manifest.epoch
@@ -415,9 +416,7 @@ class Session:
 
     def _publish(self, write: Write, *, complete: bool) -> CheckpointError | None:
         """Publish; return the disk's error, or None if it is published or need not be here."""
-        if self._settings.checkpoints is None:
-            return None
-        if self._settings.rank > 0:
+        if self._settings.checkpoints is None or self._settings.rank > 0:
             return None
         if not self._settings.chief:
             _write_and_discard(write)  # only the chief publishes
@@ -430,6 +429,7 @@ class Session:
             write(folder)
             self._kept.write(folder)
             self._target.write(folder)
+            trackers.TRACKERS.write(folder)
 
         self._reporter.phase(HookPhase.SAVING)
         try:

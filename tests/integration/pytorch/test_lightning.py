@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import re
@@ -253,6 +254,19 @@ def test_a_run_folder_that_is_named_by_the_clock_is_noted(server: Forks, tmp_pat
         "each start has another default_root_dir, so logs and saves are in several"
         " folders: name it without the clock"
     ) in note
+
+
+def test_a_csv_file_of_a_fixed_version_has_each_step_once_after_a_reshape_and_a_kill(
+    server: Forks, tmp_path: Path
+) -> None:
+    done = corner(server, tmp_path / "rows", "fixed_version")
+    assert done.runs(2, "batch 1 1 ") == EXIT_SAVED, done.text()
+    assert done.runs(1) not in (0, EXIT_SAVED), "it is killed at step 9"
+    assert done.runs(2) == 0, done.text()
+    with (done.folder / "run" / "fixed" / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows if row["train_loss_step"]] == [str(n) for n in range(16)]
+    assert len([row for row in rows if row["train_loss_epoch"]]) == 4
 
 
 def test_all_processes_end_at_the_target_accuracy_that_the_first_one_judges(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -53,6 +55,15 @@ class Improves(Classifier):
 class Endless(IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Any:
         return iter(Points(64, 0.0))
+
+
+class Killed(Classifier):
+    """Its first start after the one that was stopped is killed at step 9."""
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.trainer.global_step == 9 and not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Manual(Classifier):
@@ -164,6 +175,11 @@ CASES: dict[str, Callable[[], object]] = {
         model(Pair), CombinedLoader({"one": loader(), "other": loader(16)}, "max_size_cycle")
     ),
     "by_clock": lambda: fit(default_root_dir=f"run-{time.time_ns()}", logger=CSVLogger("logs")),
+    "fixed_version": lambda: fit(
+        Killed,
+        logger=CSVLogger(".", "run", "fixed", flush_logs_every_n_steps=1),
+        log_every_n_steps=1,
+    ),
     "rest": lambda: trainer().fit(model(), loader(samples=63)),
 }
 
