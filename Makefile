@@ -17,7 +17,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 3
 
-.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-pytorch kubernetes-workers bench-replay bench-kubernetes bench-handover findings gpu gpu-bundle clean
+.PHONY: help setup setup-controller demo test check quick tables chaos test-tensorflow test-pytorch test-page vendor test-mongo ferretdb test-ferretdb kubernetes kubernetes-kueue kubernetes-pytorch kubernetes-workers bench-replay bench-kubernetes bench-handover findings versions gpu gpu-bundle clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -118,6 +118,9 @@ bench-handover: setup  ## A reshape by the way in which the new process starts; 
 
 findings:  ## Behaviours of other libraries, as scripts that fail if they change (NAME=, LATEST=1, AGAIN=1, PYTHON=)
 	@python3 findings/run.py $(NAME)
+
+versions:  ## Tests with the newest version of each library that Reshape patches or calls; writes docs/dev/versions.md (NAME=, AGAIN=1)
+	@$(PYTHON) .ci/versions.py $(NAME)
 
 gpu:  ## On a machine with an NVIDIA GPU: answer what only a GPU can answer, in 8 minutes; writes out/gpu (PYTHON=, the Python that has PyTorch; ARGS=)
 	@$(PYTHON) benchmarks/gpu $(ARGS)
