@@ -8,16 +8,17 @@ trap 'at_end >/dev/null 2>&1 || true; rm -rf "$folder"' EXIT
 cd "$folder"
 
 # install PACKAGE==VERSION...: into an environment of the folder, $python. What the Python in PYTHON has
-# in these versions is not installed again. LATEST=1 takes the newest versions.
+# in the versions that are wanted is not installed again. LATEST=1 wants the newest.
 install() {
     python3 -m venv "$folder/venv"
     python=$folder/venv/bin/python
-    if [ -n "${PYTHON:-}" ] && [ -z "${LATEST:-}" ]; then
+    if [ -n "${PYTHON:-}" ]; then
         "$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
             >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/other.pth"
     fi
-    [ -z "${LATEST:-}" ] || set -- "${@%%==*}"
+    [ -z "${LATEST:-}" ] || set -- --upgrade "${@%%==*}"
     "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "$@" >&2
+    [ "$1" != --upgrade ] || shift
     "$python" - "${@%%==*}" <<'PY'
 import importlib.metadata, sys
 print("with", *(f"{name} {importlib.metadata.version(name)}" for name in sys.argv[1:]))
