@@ -16,7 +16,11 @@ from reshape_launcher.kubernetes import place_sidecar
 
 PACKAGES = ("reshape_sidecar", "tornado")
 OPTIONAL = ("pynvml",)
-_EXCLUDED = ("test", "platform/windows.py")
+_EXCLUDED = (
+    *("test", "platform/windows.py", "auth.py", "autoreload.py", "curl_httpclient.py"),
+    *("testing.py", "websocket.py", "wsgi.py"),
+)
+"""Beginnings of files of Tornado that the SideCar never imports."""
 _DATE_TIME = (1980, 1, 1, 0, 0, 0)
 NAME_CHARS = 12
 BYTES_MAX = 750_000

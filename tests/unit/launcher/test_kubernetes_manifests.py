@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import random
 import re
 import string
+import subprocess
+import sys
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -390,6 +395,23 @@ def shape(value: object) -> object:
     if isinstance(value, dict):
         return {key: shape(inner) for key, inner in value.items()}
     return [shape(inner) for inner in value] if isinstance(value, list) else type(value).__name__
+
+
+def test_all_modules_of_the_sidecar_are_imported_from_the_archive_alone(tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(sidecar_archive.build().data)) as packed:
+        packed.extractall(tmp_path)
+        names = [name for name in packed.namelist() if name.startswith("reshape_sidecar/")]
+    parts = ("agent", "init", "session", "wire")
+    modules = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in names
+        if name.split("/")[1].removesuffix(".py") in parts and not name.endswith("__main__.py")
+    ]
+    assert len(modules) > 30
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + "\n".join(
+        f"import {module}" for module in modules
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
 def test_the_archive_is_the_same_bytes_each_time_and_fits_into_a_config_map() -> None:
