@@ -10,7 +10,7 @@ from reshape_controller.cli import main
 def test_ctrl_c_before_a_command_runs_ends_it_as_one_that_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(words: object) -> None:
+    def interrupted(words: object, *, names_alone: bool) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main, "build", interrupted)
