@@ -199,6 +199,7 @@ def _enter(frame: FrameType, reach: Reach, *, asks: bool) -> frozenset[str]:
         value = frame.f_locals[name]
         is_constant = name not in bound and type(value) in PLAIN  # no turn sets it
         if not is_constant or type(value) is float:  # that is a measure
+            reach.scopes[name] = 0 if is_module else frame.f_code.co_firstlineno
             reach.take(name, "the loop", owner, name, value)
     return bound if is_module else frozenset()
 

@@ -25,6 +25,7 @@ from reshape_sidecar.verdict.syntax import (
     looked_up,
     roots,
     targets,
+    with_scopes,
 )
 
 OUTPUTS = frozenset(
@@ -88,16 +89,20 @@ SKIPS = "on_train_batch_start"
 def steers(name: str, files: Iterable[str]) -> bool:
     """Return whether the value of a name may reach training, by the text of ``files``.
 
-    ``name``: of an attribute with a dot before it.
+    ``name``: of an attribute with a dot before it; of a variable of a function with ``@`` and the
+    line at which that begins, of a variable of a module with ``@0``, else of any.
     """
     found = _of_files(tuple(sorted(files)))
-    return found is None or name not in found.bound or name in found.steering
+    if found is None:
+        return True
+    names = found.names(name)
+    return not names or not found.steering.isdisjoint(names)
 
 
 def is_set(name: str, files: Iterable[str]) -> bool:
     """Return whether the text of ``files`` sets a name."""
     found = _of_files(tuple(sorted(files)))
-    return found is not None and name in found.bound
+    return found is not None and bool(found.names(name))
 
 
 def is_output(statement: ast.stmt) -> bool:
@@ -108,26 +113,26 @@ def is_output(statement: ast.stmt) -> bool:
 def decides_saves(name: str, files: Iterable[str]) -> bool:
     """Return whether the value of a name may decide what the script of ``files`` saves."""
     found = _of_files(tuple(sorted(files)))
-    return found is not None and name in found.saving
+    return found is not None and not found.saving.isdisjoint(found.names(name))
 
 
 def follows_ranks(name: str, files: Iterable[str]) -> bool:
     """Return whether the code of ``files`` makes the value of a name from the number of GPUs."""
     found = _of_files(tuple(sorted(files)))
-    return found is not None and name in found.of_ranks
+    return found is not None and not found.of_ranks.isdisjoint(found.names(name))
 
 
 def tells_time(name: str, files: Iterable[str]) -> bool:
     """Return whether the code of ``files`` sets a name to what a clock says."""
     found = _of_files(tuple(sorted(files)))
-    return found is not None and name in found.clocks
+    return found is not None and not found.clocks.isdisjoint(found.names(name))
 
 
 @functools.lru_cache(maxsize=4)
 def _of_files(files: tuple[str, ...]) -> _Flow | None:
     """Return the flow between the names of all files; None if one cannot be read."""
     trees = [tree for tree in map(tree_of, files) if tree is not None]
-    return _Flow(trees) if len(trees) == len(files) else None
+    return _Flow([*map(with_scopes, trees)]) if len(trees) == len(files) else None
 
 
 class _Flow:
@@ -182,6 +187,13 @@ class _Flow:
         self.steering = self._reaching(self._sinks)
         self.saving = self._reaching(self._saves)
         self.of_ranks = self._made_from_ranks(nodes)
+
+    def names(self, name: str) -> set[str]:
+        """Return the names that the text sets, and that a name of a look may be."""
+        plain, at, line = name.partition("@")
+        known = {one for one in self.bound if one.partition("@")[0] == plain}
+        exact = {plain if line == "0" else name} & known
+        return exact if at and exact else known
 
     def _reaching(self, sinks: set[str]) -> frozenset[str]:
         found, waiting = set(sinks), list(sinks)
@@ -340,11 +352,11 @@ class _Flow:
             for number, argument in enumerate(call.args):
                 parameter = names[number] if number < len(names) else others
                 self._given.append((parameter, self._names(argument)))
-            known = {*names, *(argument.arg for argument in given.kwonlyargs)}
+            known = {one.partition("@")[0]: one for one in names}
+            known |= {one.arg.partition("@")[0]: one.arg for one in given.kwonlyargs}
             others = given.kwarg.arg if given.kwarg is not None else ""
             for keyword in call.keywords:
-                is_known = keyword.arg is not None and keyword.arg in known
-                parameter = keyword.arg if is_known and keyword.arg else others
+                parameter = known.get(keyword.arg or "", others)
                 self._given.append((parameter, self._names(keyword.value)))
 
     def _set(self, target: ast.expr, sources: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Leaf:
     key: Any
     same_as: str = ""
     """The first path to the object, if this is another one."""
+
+
+def names_of(path: str) -> list[str]:
+    """Return the names in a path, without what stands in brackets; attributes with their dots."""
+    return re.findall(r"\.?[^\W\d]\w*", re.sub(r"\[.*?\]|\(.*?\)", "", path))
 
 
 def rebind(owner: Any, key: Any, value: Any) -> None:

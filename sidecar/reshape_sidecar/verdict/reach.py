@@ -44,7 +44,6 @@ OBJECTS_MAX = 100
 """Objects that a look enters of a collection with more than ``forms.ITEMS_MAX``, or of data."""
 ALIAS = "another name of"
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
-"""Hooks of all modules."""
 
 
 class Reach:
@@ -73,13 +72,14 @@ class Reach:
         self._classes: set[type] = set()
         self._models: list[Any] = []
         self.names: dict[int, str] = {}
-        """Names of the weights and parts of the models, by identity: each start has them."""
         self.objects: dict[str, Any] = {}
-        """The weights and parts of the models, by name."""
+        """The weights and parts of the models, by names that are the same at each start."""
+        self.scopes: dict[str, int] = {}
+        """Where the function of a variable begins, by its path; 0: it is of a module."""
         self.partial: set[str] = set()
-        """Paths of collections of which only some objects were entered."""
+        """Paths of collections of which some objects were entered."""
         self.of_metrics: set[str] = set()
-        """Paths of what metrics of torchmetrics count."""
+        """Paths of what metrics count."""
         self._is_in_data = False
 
     def holds(self, model: Any) -> None:

@@ -6,6 +6,7 @@ A name of an attribute has a dot before it.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable, Iterator
 
 from reshape_sidecar.hook.script_code import CLOCK
@@ -99,3 +100,72 @@ def looked_up(node: ast.AST) -> str | None:
         key = node.slice if is_space else None
     value = getattr(key, "value", None) if isinstance(key, ast.Constant) else None
     return value if isinstance(value, str) else None
+
+
+def with_scopes(tree: ast.Module) -> ast.Module:
+    """Return a copy of a file's code in which each variable of a function has a name of its own:
+    ``name@line``, with the line at which the function begins."""
+    return _Scopes().visit(copy.deepcopy(tree))  # type: ignore[no-any-return]
+
+
+class _Scopes(ast.NodeTransformer):
+    def __init__(self) -> None:
+        self._scopes: list[tuple[int, set[str]]] = []
+        """Line and variables of each function around a node, from the outside in."""
+
+    def _named(self, name: str) -> str:
+        for line, own in reversed(self._scopes):
+            if name in own:
+                return f"{name}@{line}"
+        return name
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Go into a function; what it is given by default is of the code around it."""
+        node.args.defaults = [self.visit(one) for one in node.args.defaults]
+        node.args.kw_defaults = [one and self.visit(one) for one in node.args.kw_defaults]
+        node.decorator_list = [self.visit(one) for one in node.decorator_list]
+        self._scopes.append((first_line(node), _variables(node)))
+        for one in ast.walk(node.args):
+            if isinstance(one, ast.arg):
+                one.arg = self._named(one.arg)
+        node.body = [self.visit(one) for one in node.body]
+        self._scopes.pop()
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        """As ``visit_FunctionDef``."""
+        return self.visit_FunctionDef(node)  # type: ignore[arg-type]
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Give a variable its own name."""
+        node.id = self._named(node.id)
+        return node
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> ast.AST:
+        """Give a captured variable its own name."""
+        node.name = node.name and self._named(node.name)
+        return self.generic_visit(node)
+
+
+def first_line(function: Function) -> int:
+    """Return the line at which a function begins, as its code object tells it."""
+    return min([function.lineno, *(one.lineno for one in function.decorator_list)])
+
+
+def _variables(function: Function) -> set[str]:
+    """Return the variables of a function alone, but for ``self``."""
+    found, others = set[str](), {"self", "cls"}
+    waiting: list[ast.AST] = [function.args, *function.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            others |= set(node.names)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.MatchAs) and node.name is not None:
+            found.add(node.name)
+        if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return found - others

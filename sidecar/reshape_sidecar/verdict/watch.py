@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -121,6 +120,8 @@ class Watch:
         """Paths of what tells how a model or object is made, which matters by itself."""
         self._variables: set[str] = set()
         """Paths that end with a variable, of a module or an enclosing function."""
+        self._scopes: dict[str, int] = {}
+        """Of paths to a variable: where its function begins, 0 for a module."""
         self._metrics: set[str] = set()
         """Paths of what metrics count, whose names are not the script's."""
         self._said: set[tuple[str, ...]] = set()
@@ -283,18 +284,14 @@ class Watch:
             yield f"{note.format(_listing(printed))}, and only output reads it", EXACT
 
     def _name(self, path: str) -> str:
-        """Return the last name in a path, without what stands in brackets; with a dot before it if
-        it is an attribute's."""
-        plain = re.sub(r"\[.*?\]|\(.*?\)", "", path)
-        names = re.findall(r"[^\W\d]\w*", plain)
-        if not names:
-            return ""
+        """Return the name under which the script's text has a value."""
+        names, line = leaves.names_of(path) or [""], self._scopes.get(path)
         if path in self._metrics:
-            known = [
-                name for name in names if influence.is_set(f".{name}", origin.files_of_script())
-            ]
-            return f".{known[-1]}" if known else names[0]
-        return names[-1] if "." not in plain or path in self._variables else f".{names[-1]}"
+            files = origin.files_of_script()
+            return next((one for one in reversed(names) if influence.is_set(one, files)), "")
+        if path in self._variables or line is not None:
+            return names[-1].removeprefix(".") + ("" if line is None else f"@{line}")
+        return names[-1]
 
     # -- the checkpoint ---------------------------------------------------------------------------
 
@@ -420,9 +417,13 @@ class Watch:
             self._lost[f"what a look could not read ({type(error).__name__}: {error})"] = None
         self._beside |= now.always
         self._metrics |= now.of_metrics
+        self._scopes |= now.scopes
         for path, leaf in now.leaves.items():
-            if isinstance(leaf.owner, types.CellType) or leaf.owner_path.startswith("module "):
+            is_of_module = leaf.owner_path.startswith("module ")
+            if isinstance(leaf.owner, types.CellType) or is_of_module:
                 self._variables.add(path)
+            if is_of_module:
+                self._scopes[path] = 0
         return now
 
 

@@ -207,3 +207,17 @@ def test_a_text_that_cannot_be_read_steers(tmp_path: Path) -> None:
     file.write_text("total += (")
     assert influence.steers("total", [str(file)])
     assert influence.steers("total", [str(tmp_path / "absent.py")])
+
+
+def test_a_variable_of_a_function_is_told_from_those_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(
+        "n = 0\ndef make(n=3): step(n)\nmake()\n"
+        "def train():\n  n = 0\n  def count():\n    nonlocal n\n    n += 1\n  count()\n  print(n)\n"
+        "n += 1\nprint(n)\n"
+    )
+    names = ("n@2", "n@4", "n@0", "n@99", "n")
+    assert [influence.steers(name, [str(file)]) for name in names] == [
+        *(True, False, False),
+        *(True, True),
+    ]
