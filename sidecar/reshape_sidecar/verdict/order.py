@@ -30,9 +30,9 @@ DEPTH_MAX = 4
 def is_set_first(name: str, files: Iterable[str]) -> bool:
     """Return whether each step sets a name before it reads it, by the text of ``files``.
 
-    ``name``: of an attribute with a dot before it.
+    ``name``: as ``influence.steers`` takes it; variables of any function count.
     """
-    return _is_set_first(name, tuple(sorted(files)))
+    return _is_set_first(name.partition("@")[0], tuple(sorted(files)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -63,6 +63,7 @@ def assert_equal(one: ScriptBed, other: ScriptBed) -> None:
         pytest.param("averaged_copy", "trainer.json", marks=pytest.mark.gate),
         ("harder_data", "trainer.json"),
         ("scheduled_accumulation", "lightning.json"),
+        ("averaged_files", "lightning.json"),
     ],
 )
 def test_what_a_script_keeps_comes_back_on_2_1_2(
@@ -99,6 +100,27 @@ def test_a_loop_goes_on_with_what_it_carries(forks: Forks, tmp_path: Path) -> No
     reshaped = runs(forks, tmp_path / "reshaped", "carried_names", (2, 5), (1, 20), (2, None))
     assert_equal(straight, reshaped)
     assert loop_verdict(reshaped) == ("exact", "for losses that are means over samples")
+
+
+def test_a_loop_goes_on_in_another_function_with_what_it_keeps_by_weight(
+    forks: Forks, tmp_path: Path
+) -> None:
+    straight = runs(forks, tmp_path / "straight", "given_batches", (2, None))
+    reshaped = runs(forks, tmp_path / "reshaped", "given_batches", (2, 5), (1, 20), (2, None))
+    assert_equal(straight, reshaped)
+    assert loop_verdict(reshaped)[0] == "exact"
+    counted = runs(forks, tmp_path / "counted", "given_batches counts", (2, 5))
+    assert loop_verdict(counted)[0] == "unknown"
+    assert "count changes and begins again at a restart" in loop_verdict(counted)[1]
+
+
+def test_a_trainer_that_trains_twice_keeps_its_batch_and_its_optimizers_objects(
+    forks: Forks, tmp_path: Path
+) -> None:
+    straight = runs(forks, tmp_path / "straight", "two_calls", (2, None))
+    reshaped = runs(forks, tmp_path / "reshaped", "two_calls", (2, 4), (1, 40), (2, None))
+    assert_equal(straight, reshaped)
+    assert verdict(reshaped, "trainer.json")[0] == "exact"
 
 
 def test_a_fit_that_begins_on_fewer_gpus_has_the_batch_of_the_first_start(

@@ -121,6 +121,7 @@ def test_what_a_step_sets_first(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(text)
     assert order.is_set_first(name, [str(file)]) is wanted
+    assert order.is_set_first(f"{name}@0", [str(file)]) is wanted
 
 
 def test_a_text_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:

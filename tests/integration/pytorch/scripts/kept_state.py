@@ -176,6 +176,40 @@ def loss_with_weights() -> None:
     kept(head=size_of(head.parameters()))
 
 
+class Projection:
+    """What an optimizer keeps for a matrix, as an object of the script: GaLore."""
+
+    def __init__(self, gradient: Any) -> None:
+        self.rows = torch.linalg.svd(gradient, full_matrices=False)[2][:2]
+
+
+class Projected(torch.optim.SGD):  # type: ignore[misc]
+    def step(self, closure: Any = None) -> Any:
+        for weight in self.param_groups[0]["params"]:
+            if weight.grad is not None and weight.dim() == 2:
+                state = self.state[weight]
+                state.setdefault("projection", Projection(weight.grad))
+                weight.grad @= state["projection"].rows.T @ state["projection"].rows
+        return super().step(closure)
+
+
+def two_calls() -> None:
+    """A Trainer trains twice, its blocks in turn, and its optimizer keeps objects."""
+    from transformers import TrainerCallback
+
+    class InTurn(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            for place, part in enumerate((given["model"].net[0], given["model"].net[2])):
+                part.requires_grad_(state.global_step // 3 % 2 == place)
+
+    model = Net()
+    optimizer = Projected(model.parameters(), lr=0.1)
+    own = trainer(model=model, optimizers=(optimizer, None), callbacks=[InTurn()])
+    own.train()
+    own.train()
+    kept(weights=size_of(model.parameters()))
+
+
 # -- Lightning ------------------------------------------------------------------------------------
 
 
@@ -250,6 +284,24 @@ def scheduled_accumulation() -> None:
     kept(weights=size_of(module.parameters()), scale=module.scale, notes=module.notes)
 
 
+def averaged_files() -> None:
+    """Files get averaged weights instead of those in training; each epoch's end draws noise."""
+
+    def on_train_epoch_end(module: Any) -> None:
+        with torch.no_grad():
+            module.net[0].weight += 0.1 * torch.randn_like(module.net[0].weight)
+
+    def on_save_checkpoint(module: Any, checkpoint: Any) -> None:
+        checkpoint["state_dict"] = {
+            name: torch.zeros_like(weight) for name, weight in module.state_dict().items()
+        }
+
+    hooks = {"on_train_epoch_end": on_train_epoch_end, "on_save_checkpoint": on_save_checkpoint}
+    module = lightning_module(**hooks)
+    fit(module)
+    kept(weights=size_of(module.parameters()))
+
+
 def two_fits() -> None:
     """A script trains two modules, one after the other."""
 
@@ -293,6 +345,43 @@ def carried_names() -> None:
                 count += next(rest)
             say(f"{epoch}.{job.step}", mean)
     kept(average=size_of(shadow.values()), best=round(own.best, 4), count=count)
+
+
+def given_batches() -> None:
+    """A function gets the batches of another one; momenta are by weight; a group comes later."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from reshape_sidecar import session
+
+    job = session.start()
+    torch.distributed.init_process_group("gloo")
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.module[2].parameters(), 0.1)
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True)
+    momenta: dict[Any, Any] = {}
+
+    def one_epoch(epoch: int, batches: Any) -> None:
+        count = 0
+        for x, y in batches:
+            loss = functional.cross_entropy(model(x), y)
+            model.zero_grad()
+            loss.backward()
+            for weight in model.parameters():
+                momenta[weight] = momenta.get(weight, 0) * 0.5 + weight.grad
+                weight.grad.copy_(momenta[weight])
+            if sys.argv[2:] == ["counts"]:
+                count += 1
+                optimizer.param_groups[0]["lr"] = 0.1 / count
+            optimizer.step()
+            torch.distributed.all_reduce(mean := loss.detach().clone())
+            say(f"{epoch}.{job.step}", mean.item() / torch.distributed.get_world_size())
+
+    for epoch in job.epochs(3):
+        if epoch == 1:
+            optimizer.add_param_group({"params": model.module[0].parameters(), "lr": 0.05})
+            nn.init.normal_(model.module[2].weight)
+        one_epoch(epoch, job.batches(loader, model=model, optimizer=optimizer))
+    kept(momenta=size_of(momenta.values()), weights=size_of(model.parameters()))
 
 
 class Warm:
