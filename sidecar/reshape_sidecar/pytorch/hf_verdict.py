@@ -133,6 +133,7 @@ def enter(trainer: Any, reach: Reach) -> None:
         reach.data(name, trainer, name)
     reach.root(type(trainer).__name__, trainer, OF_LOGS)
     reach.take("label_smoother", "", None, None, trainer.label_smoother)
+    reach.schedules([getattr(schedule, "scheduler", schedule)])
     reach.same("optimizer", [own])
     reach.same("lr_scheduler", [getattr(schedule, "scheduler", schedule)])
     reach.kinds("callbacks", trainer.callback_handler.callbacks)

@@ -7,6 +7,7 @@ from typing import Any
 
 from reshape_sidecar.hook.exactness import STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
+from reshape_sidecar.pytorch.weights import is_compiled
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.wire import Trajectory
 
@@ -40,7 +41,7 @@ def reasons(trainer: Any) -> Iterator[Reason]:
         yield reason, STEPS_ONLY
     for reason in exact_notes.lost_reasons([]):
         yield reason, UNKNOWN
-    if not model.automatic_optimization:
+    if not model.automatic_optimization and is_compiled(model):
         yield "manual optimization: gradients between two batches are not saved", UNKNOWN
     for callback in trainer.callbacks:
         if type(callback).__name__ in SEARCHES:
@@ -70,14 +71,16 @@ def enter(trainer: Any, reach: Reach) -> None:
     for loader in combined.flattened if combined is not None else ():
         for part in ("dataset", "collate_fn"):
             reach.data(part, loader, part)
-    reach.know(*(config.scheduler for config in trainer.lr_scheduler_configs))
+    schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
+    reach.schedules(schedules)
+    reach.know(*schedules)
     name = type(module).__name__
     reach.model(name, module)
     reach.buffers(name, module)
     if getattr(module, "_hparams", None):
         reach.items(f"{name}.hparams", module._hparams)
     reach.same("optimizers", trainer.optimizers)
-    reach.same("schedules", [config.scheduler for config in trainer.lr_scheduler_configs])
+    reach.same("schedules", schedules)
     reach.kinds("callbacks", trainer.callbacks)
     for callback in trainer.callbacks:
         if _of_lightning(type(callback)):

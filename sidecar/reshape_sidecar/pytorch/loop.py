@@ -174,6 +174,7 @@ class Parts:
             reach.holds(model)
         for optimizer in self.optimizers:
             reach.optimizer(optimizer)
+        reach.schedules(self._parts["scheduler"])
         reach.know(*self.models, *itertools.chain.from_iterable(self._parts.values()))
         for model in self._parts["model"]:
             reach.model(type(model).__name__, model)

@@ -57,7 +57,7 @@ class GradientLook:
         weights = [
             weight
             for model in models
-            if not any(hasattr(part, "_orig_mod") for part in model.modules())  # no recompilation
+            if not is_compiled(model)
             for weight in model.parameters()
             if weight.requires_grad
         ]
@@ -124,6 +124,11 @@ def set_groups(optimizer: Any, saved: list[Group], named: Mapping[str, Any]) -> 
             optimizer.add_param_group({"params": weights, **options})
         elif known.issuperset(map(id, optimizer.param_groups[number]["params"])):
             optimizer.param_groups[number]["params"][:] = weights
+
+
+def is_compiled(model: Any) -> bool:
+    """Return whether ``torch.compile`` has a part of a model: a hook would compile it again."""
+    return any(hasattr(part, "_orig_mod") for part in model.modules())
 
 
 def is_parallel(model: Any) -> bool:

@@ -219,7 +219,7 @@ CONTENTS: dict[str, Callable[[Any], Any]] = {
     "_contextvars.ContextVar": lambda variable: _items([variable.get(None)]),
     **{
         f"_io.{name}": lambda file: file.tell() if file.readable() else None
-        for name in ("TextIOWrapper", "BufferedReader", "FileIO")
+        for name in ("TextIOWrapper", "BufferedReader", "BufferedRandom", "FileIO")
     },
     "sqlite3.Connection": lambda store: store.total_changes if _is_in_memory(store) else None,
     "_csv.reader": lambda reader: reader.line_num,

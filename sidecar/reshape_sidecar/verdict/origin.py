@@ -197,3 +197,36 @@ def names_of_moment(kind: type) -> frozenset[str]:
         clock = script_code.clock_names(function)
         found |= {name for name in clock if not influence.steers(f".{name}", files)}
     return frozenset(found)
+
+
+def is_iterator(value: Any) -> bool:
+    """Return whether a value is an iterator whose attributes are not the script's."""
+    return hasattr(type(value), "__next__") and not script_code.of_script(type(value))
+
+
+def kind_of(value: Any) -> list[str]:
+    """Return the class of an optimizer or schedule, and the functions that make its rates."""
+    codes = [getattr(one, "__code__", None) for one in getattr(value, "lr_lambdas", ())]
+    lines = [f"{one.co_filename}:{one.co_firstlineno}" for one in filter(None, codes)]
+    return [type(value).__qualname__, *lines]
+
+
+def saves_itself(value: Any) -> bool:
+    """Return whether a value has a state that it returns and takes."""
+    kind = type(value)
+    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def settings_of_torch() -> list[str]:
+    """Return what PyTorch computes in, as far as a script may set it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_default_dtype"):
+        return []
+    return [str(torch.get_default_dtype()), torch.get_float32_matmul_precision()]
+
+
+def modes_of_torch() -> list[Any]:
+    """Return the modes that see each function of PyTorch now."""
+    overrides = sys.modules.get("torch.overrides")
+    asks = getattr(overrides, "_get_current_function_mode_stack", None)
+    return list(asks()) if asks is not None else []

@@ -184,13 +184,23 @@ class Reach:
         self._text(f"{path} (functions)", functions)
         if model.training:
             self._text(f"{path} (parts in evaluation mode)", at_rest)
-        for name, weight in model.named_parameters():
-            own = f"{path}.{name}"
-            self.owners[f"{own} (attributes)"] = weight
-            self._hooks(own, weight, HOOKS_OF_TENSORS)
-            for key, value in list(vars(weight).items()):
-                if not key.startswith("_"):
-                    self._take(f"{own}.{key}", f"{own} (attributes)", weight, key, value, 1)
+        for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+            self._hooks(f"{path}.{name}", tensor, HOOKS_OF_TENSORS)
+            self._attributes_of(f"{path}.{name}", tensor)
+
+    def _attributes_of(self, path: str, tensor: Any) -> None:
+        """Look at the attributes that a script has set on a tensor."""
+        for key, value in list(vars(tensor).items()):
+            if not key.startswith("_"):
+                self.owners[f"{path} (attributes)"] = tensor
+                self._take(f"{path}.{key}", f"{path} (attributes)", tensor, key, value, 1)
+
+    def schedules(self, schedules: Iterable[Any]) -> None:
+        """Look at what the functions of schedules enclose, and of those in them."""
+        every = (one for value in schedules for one in (value, *getattr(value, "_schedulers", ())))
+        for number, one in enumerate(every):
+            for place, function in enumerate(getattr(one, "lr_lambdas", ())):
+                self._take(f"rate {place} of schedule {number}", "", None, None, function, 1)
 
     def buffers(self, path: str, model: Any) -> None:
         """Compare the buffers of the model, but for those of BatchNorm: what the forward pass
@@ -227,6 +237,9 @@ class Reach:
             self._take(path, f"module {owner.__name__}", holder, key, space.get(key), 1)
         modules = sys.modules.get("torch.nn.modules.module")
         self._hooks("all modules", modules, GLOBAL_HOOKS)
+        self._text("settings of PyTorch", origin.settings_of_torch())
+        for number, mode in enumerate(origin.modes_of_torch()):
+            self._take(f"mode {number} of PyTorch", "", None, None, mode, 1)
         for name, module in origin.modules_of_script(len(sys.modules)):
             prefix = "" if name == "__main__" else f"{name}."
             space = vars(module)
@@ -255,8 +268,8 @@ class Reach:
                 self._leaf(path, Kind.DATA, value, owner_path, owner, key, same_as=known)
             elif known and not isinstance(value, types.ModuleType | type):
                 self._text(path, [ALIAS, known])
-            elif not known and _saves_itself(value) and not forms.is_module(value):
-                self._text(path, _kind_of(value))  # an optimizer or a schedule in training
+            elif not known and origin.saves_itself(value) and not forms.is_module(value):
+                self._text(path, origin.kind_of(value))  # an optimizer or a schedule in training
             return
         self._seen[id(value)] = path
         if forms.is_tensor(value) and self._is_held(value):
@@ -265,6 +278,8 @@ class Reach:
             self.items(path, value, depth, by_identity=True)
         elif forms.is_data(value, self.names) and not self._has_weights(value):
             self._leaf(path, Kind.DATA, value, owner_path, owner, key)
+            if forms.is_tensor(value):
+                self._attributes_of(path, value)
         elif isinstance(value, (list, tuple, dict, deque)):
             self.items(path, value, depth)
         elif forms.is_module(value):
@@ -273,11 +288,11 @@ class Reach:
             elif owner is not None:
                 self._leaf(f"{path} (kind)", Kind.CODE, type(value), owner_path, owner, key)
             self.model(path, value)
-        elif _saves_itself(value) and not forms.is_loader(value):
+        elif origin.saves_itself(value) and not forms.is_loader(value):
             self._leaf(path, Kind.STATE, value, owner_path, owner, key)
             if script_code.of_script(type(value)):  # its state may leave some of it out
                 self._attributes(path, value, depth, frozenset())
-        elif _is_iterator(value) or type(value).__name__ == leaves.EAGER_TENSOR:
+        elif origin.is_iterator(value) or type(value).__name__ == leaves.EAGER_TENSOR:
             self._leaf(path, Kind.OPAQUE, value, owner_path, owner, key)
         else:
             self._follow(path, value, depth)
@@ -481,20 +496,3 @@ def _free(path: str, taken: Mapping[str, Any]) -> str:
         return path
     numbers = (f"{path} ({number})" for number in itertools.count(2))
     return next(one for one in numbers if one not in taken)
-
-
-def _is_iterator(value: Any) -> bool:
-    """Return whether a value is an iterator whose attributes are not the script's."""
-    return hasattr(type(value), "__next__") and not script_code.of_script(type(value))
-
-
-def _kind_of(value: Any) -> list[str]:
-    """Return the class of an optimizer or schedule, and the functions that make its rates."""
-    codes = [getattr(one, "__code__", None) for one in getattr(value, "lr_lambdas", ())]
-    lines = [f"{one.co_filename}:{one.co_firstlineno}" for one in filter(None, codes)]
-    return [type(value).__qualname__, *lines]
-
-
-def _saves_itself(value: Any) -> bool:
-    kind = type(value)
-    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))

@@ -227,7 +227,7 @@ def test_gpus_that_cannot_share_the_batch_or_one_device_are_refused_by_name(
         ("iterable", 2, "steps-only", "an IterableDataset is exact at the same number of GPUs"),
         ("rest", 2, "steps-only", "63 samples do not divide by 2 GPUs: some are repeated"),
         ("handles", 1, "unknown", "the script handles SIGTERM itself"),
-        ("manual", 1, "unknown", "manual optimization: gradients between two batches"),
+        ("manual", 1, "exact", None),
         ("spawn", 1, "exact", None),
         ("cycles", 2, "exact", "for losses that are means over samples"),
         ("dropout", 2, "steps-only", "a step draws random numbers"),

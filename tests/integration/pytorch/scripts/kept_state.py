@@ -296,8 +296,9 @@ def averaged_files() -> None:
             name: torch.zeros_like(weight) for name, weight in module.state_dict().items()
         }
 
-    hooks = {"on_train_epoch_end": on_train_epoch_end, "on_save_checkpoint": on_save_checkpoint}
-    module = lightning_module(**hooks)
+    module = lightning_module(
+        on_train_epoch_end=on_train_epoch_end, on_save_checkpoint=on_save_checkpoint
+    )
     fit(module)
     kept(weights=size_of(module.parameters()))
 
