@@ -11,7 +11,7 @@ import dataclasses
 import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import chain, islice
 from types import MappingProxyType
@@ -63,6 +63,13 @@ def is_module(value: Any) -> bool:
     """Return whether ``value`` is a model or a part of one."""
     library = torch()
     return library is not None and isinstance(value, library.nn.Module)
+
+
+def tensors_of(part: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the weights and buffers of a part of a model, by name."""
+    for key, tensor in chain(part._parameters.items(), part._buffers.items()):
+        if tensor is not None:
+            yield key, tensor
 
 
 def is_loader(value: Any) -> bool:

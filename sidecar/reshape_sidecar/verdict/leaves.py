@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import types
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -46,6 +47,14 @@ class Leaf:
 def names_of(path: str) -> list[str]:
     """Return the names in a path, without what stands in brackets; attributes with their dots."""
     return re.findall(r"\.?[^\W\d]\w*", re.sub(r"\[.*?\]|\(.*?\)", "", path))
+
+
+def free(path: str, taken: Mapping[str, Any]) -> str:
+    """Return ``path``, with a number if another object has it already."""
+    if path not in taken:
+        return path
+    numbers = (f"{path} ({number})" for number in itertools.count(2))
+    return next(one for one in numbers if one not in taken)
 
 
 def rebind(owner: Any, key: Any, value: Any) -> None:

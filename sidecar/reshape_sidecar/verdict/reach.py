@@ -15,7 +15,7 @@ import re
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -87,12 +87,12 @@ class Reach:
         number = len(self._models)
         self._models.append(model)
         for name, part in model.named_modules():
-            self.objects.setdefault(f"part {number} {name}", part)
-        for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
-            self._seen[id(tensor)] = ""
-            self.shapes.add(tuple(tensor.shape))
-            self._held.add(tensor.data_ptr() or id(tensor))
-            self.objects.setdefault(f"weight {number} {name}", tensor)
+            self.objects[f"part {number} {name}"] = part
+            for key, tensor in forms.tensors_of(part):
+                self._seen[id(tensor)] = ""
+                self.shapes.add(tuple(tensor.shape))
+                self._held.add(tensor.data_ptr() or id(tensor))
+                self.objects[f"weight {number} {name}.{key}"] = tensor
         self._seen[id(model)] = ""
         self.names = {id(one): name for name, one in self.objects.items()}
 
@@ -110,7 +110,7 @@ class Reach:
         """
         if id(value) in self._seen:
             return
-        path = _free(path, self.owners)
+        path = leaves.free(path, self.owners)
         self._seen[id(value)] = path
         if of_library:
             self.scalars(path, value)
@@ -169,24 +169,28 @@ class Reach:
     def model(self, path: str, model: Any) -> None:
         """Look at what a model and its parts keep beside their weights."""
         hooks = 0
+        kinds: list[str] = []
         at_rest: list[str] = []
         functions: list[str] = []
-        self._text(f"{path} (kinds of parts)", [type(one).__name__ for one in model.modules()])
+        weights: list[str] = []
         for name, part in model.named_modules():
+            own = f"{path}.{name}" if name else path
+            kinds.append(type(part).__name__)
             if not part.training:
                 at_rest.append(name)
             functions += [f"{name}.{one}" for one in origin.functions_set(part)]
-            self._module(f"{path}.{name}" if name else path, part)
-            hooks += self._hooks(f"{path}.{name}" if name else path, part, HOOKS_OF_MODULES)
+            self._module(own, part)
+            hooks += self._hooks(own, part, HOOKS_OF_MODULES)
+            for key, tensor in forms.tensors_of(part):
+                weights.append(f"{name}.{key}")
+                self._hooks(f"{own}.{key}", tensor, HOOKS_OF_TENSORS)
+                self._attributes_of(f"{own}.{key}", tensor)
         self._leaf(f"{path} (hooks)", Kind.OPAQUE, hooks, "", None, None)
-        held = itertools.chain(model.named_parameters(), model.named_buffers())
-        self._text(f"{path} (names of weights)", [name for name, _ in held])
+        self._text(f"{path} (kinds of parts)", kinds)
+        self._text(f"{path} (names of weights)", weights)
         self._text(f"{path} (functions)", functions)
         if model.training:
             self._text(f"{path} (parts in evaluation mode)", at_rest)
-        for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
-            self._hooks(f"{path}.{name}", tensor, HOOKS_OF_TENSORS)
-            self._attributes_of(f"{path}.{name}", tensor)
 
     def _attributes_of(self, path: str, tensor: Any) -> None:
         """Look at the attributes that a script has set on a tensor."""
@@ -308,7 +312,7 @@ class Reach:
         *,
         same_as: str = "",
     ) -> None:
-        path = _free(path, self.leaves)
+        path = leaves.free(path, self.leaves)
         self.leaves[path] = Leaf(path, kind, value, owner_path, owner, key, same_as)
 
     def _is_held(self, tensor: Any) -> bool:
@@ -488,11 +492,3 @@ class Reach:
         else:
             self._seen[id(part)] = path
             self._attributes(path, part, 1, OF_MODULES)
-
-
-def _free(path: str, taken: Mapping[str, Any]) -> str:
-    """Return ``path``, with a number if another object has it already."""
-    if path not in taken:
-        return path
-    numbers = (f"{path} ({number})" for number in itertools.count(2))
-    return next(one for one in numbers if one not in taken)
