@@ -28,6 +28,8 @@ OF_LOGS = frozenset(
     {"_metrics", "_stored_metrics", "_logs", "_textual_logs", "_total_train_tokens"}
 )
 """What TRL's trainers sum up for their logs."""
+OF_STATE = ("max_steps", "logging_steps", "eval_steps", "save_steps")
+"""Attributes of a TrainerState that ``train`` sets anew, and that callbacks change."""
 HALF = {"fp16": "float16", "bf16": "bfloat16"}
 OTHER_BATCH = (
     "gradient_accumulation_steps changes while it trains, and the steps of another number of GPUs"
@@ -93,15 +95,16 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
 
 
 def _goes_back_alone(kind: type) -> bool:
-    """Return whether the script's part of ``training_step`` computes gradients without a look at
-    how many micro-batches a step has."""
+    """Return whether the script's ``training_step`` computes gradients beside those of Trainer's,
+    without a look at how many micro-batches a step has."""
     names = {
         name
         for function in script_code.methods(kind)
         if function.__name__ == "training_step"
         for name in function.__code__.co_names
     }
-    return "backward" in names and not any("accumulation" in name for name in names)
+    is_beside = {"backward", "training_step"} <= names
+    return is_beside and not any("accumulation" in name for name in names)
 
 
 def _data_reasons(trainer: Any, loader: Any, first: Batch, now: Batch) -> Iterator[str]:
@@ -126,6 +129,8 @@ def enter(trainer: Any, reach: Reach) -> None:
     own = getattr(optimizer, "optimizer", optimizer)
     reach.holds(trainer.model)
     reach.root("state", trainer.state)
+    for name in OF_STATE:
+        reach.take(f"state.{name}", "state", trainer.state, name, getattr(trainer.state, name))
     reach.optimizer(own)
     reach.know(trainer.model_wrapped, trainer.accelerator, trainer.control, optimizer)
     reach.know(schedule, getattr(schedule, "scheduler", None), trainer.args)
