@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -58,6 +59,14 @@ class _Text:
         self.nodes = list(self.around)
         self.functions = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
+        self.calls_in: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        """Calls of each function, but for those of the script's own functions."""
+        self.calls_of: dict[str, list[ast.Call]] = defaultdict(list)
+        """Calls by what they call."""
+        for call in self.calls:
+            self.calls_of[called(call)].append(call)
+            if called(call) not in self.functions:
+                self.calls_in[self.function(call)].append(call)
         self.attributes = {
             node.attr for node in self.nodes
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
@@ -232,8 +241,9 @@ class _Name:
         name = getattr(function, "name", None)
         return {
             self.text.whole(call.func.value, self.text.function(call))
-            for call in self.text.calls
-            if called(call) in HOOKS and isinstance(call.func, ast.Attribute) and call.args
+            for hook in HOOKS
+            for call in self.text.calls_of[hook]
+            if isinstance(call.func, ast.Attribute) and call.args
             and (call.args[0] is function or name in _functions_named(call.args[0])
                  or getattr(self.text.function(function), "name", "") in _makers(call.args[0]))
         }  # fmt: skip
@@ -256,7 +266,7 @@ class _Name:
         if self._has_run(owner, node, function):
             return True
         name = getattr(function, "name", "")
-        calls = [call for call in self.text.calls if called(call) == name]
+        calls = self.text.calls_of[name]
         return (
             bool(name and calls)
             and depth < DEPTH_MAX
@@ -290,9 +300,7 @@ class _Name:
         before ``node``; or modules in it before, and none afterwards."""
         within = {function, *self.text.above(node)}
         parts_before, parts_after = False, False
-        for call in self.text.calls:
-            if self.text.function(call) is not function or called(call) in self.text.functions:
-                continue
+        for call in self.text.calls_in[function]:
             runs = self.text.whole(call.func, function).removesuffix(".forward")
             is_before = _end(call) <= _place(node)
             until = next(one for one in self.text.above(call) if one in within)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
@@ -66,6 +67,13 @@ class _Text:
             for node in ast.walk(tree):
                 self._around |= dict.fromkeys(ast.iter_child_nodes(node), node)
         self._calls = [node for node in self._around if isinstance(node, ast.Call)]
+        self._by_name: dict[str, list[ast.Call]] = defaultdict(list)
+        self._functions: dict[str, list[ast.AST]] = defaultdict(list)
+        for node in self._around:
+            if isinstance(node, ast.Call):
+                self._by_name[_last(node.func)].append(node)
+            elif isinstance(node, Function):
+                self._functions[node.name].append(node)
         self._training: dict[str, bool] = {}
         """Whether calls by a name train."""
         self._values: dict[str, list[ast.expr]] = {}
@@ -153,7 +161,7 @@ class _Text:
                 if isinstance(value, ast.Call) and _last(value.func).strip(".") == around.name
             }
             names = made if name == "__call__" else {around.name, f".{around.name}"}
-        return [call for call in self._calls if _last(call.func) in names]
+        return [call for one in names for call in self._by_name[one]]
 
     def _begins_behind(self, code: ast.AST, node: ast.AST) -> bool:
         """Return whether training begins in ``code`` behind ``node``, which is in it."""
@@ -166,8 +174,7 @@ class _Text:
             self._training[name] = name.startswith(".") and name[1:] in TRAINS | BEGINS
             self._training[name] |= any(
                 self._trains(_last(one))
-                for body in self._around
-                if isinstance(body, Function) and body.name == name.removeprefix(".")
+                for body in self._functions[name.removeprefix(".")]
                 for one in _calls_in(body)
             )
         return self._training[name]

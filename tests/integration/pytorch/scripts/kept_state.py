@@ -194,13 +194,16 @@ class Projected(torch.optim.SGD):  # type: ignore[misc]
 
 
 def two_calls() -> None:
-    """A Trainer trains twice, its blocks in turn, and its optimizer keeps objects."""
+    """A Trainer trains twice, less than it was told, its blocks in turn; its optimizer keeps
+    objects."""
     from transformers import TrainerCallback
 
     class InTurn(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             for place, part in enumerate((given["model"].net[0], given["model"].net[2])):
                 part.requires_grad_(state.global_step // 3 % 2 == place)
+            if state.global_step == 2:
+                state.max_steps = 30
 
     model = Net()
     optimizer = Projected(model.parameters(), lr=0.1)
