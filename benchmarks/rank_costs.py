@@ -114,7 +114,7 @@ def save_cost(megabytes: int) -> dict[str, float]:
     import torch
 
     from reshape_sidecar import checkpoints
-    from reshape_sidecar.pytorch.loop import Parts, Position
+    from reshape_sidecar.pytorch.loop_state import Parts, Position
 
     weights = torch.nn.Linear(1024, megabytes * 256, bias=False)
     optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)

@@ -58,11 +58,11 @@ class BatchLoops:
                 raise LoopError(NOT_OF_TENSORFLOW)
             parts = tensorflow_loop.Parts(model, optimizer, state)
             return self._tensorflow().batches(loader, parts, epochs, frame)
-        from reshape_sidecar.pytorch import loop as pytorch_loop
+        from reshape_sidecar.pytorch import loop_state
 
         if state is not None:
             raise LoopError(NOT_OF_PYTORCH)
-        objects = pytorch_loop.Parts(model, optimizer, scheduler, scaler)
+        objects = loop_state.Parts(model, optimizer, scheduler, scaler)
         return self._pytorch().batches(loader, objects, epochs, frame)
 
     def _pytorch(self) -> PyTorchLoop:

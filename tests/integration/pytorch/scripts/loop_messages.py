@@ -21,7 +21,7 @@ from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.loop_origin import POSITION_FILE
 from reshape_sidecar.pytorch.data import Share
-from reshape_sidecar.pytorch.loop import STATE_FILE, Parts, Position, saved_position
+from reshape_sidecar.pytorch.loop_state import STATE_FILE, Parts, Position, saved_position
 
 data = TensorDataset(torch.arange(5.0))
 model = torch.nn.Linear(1, 1)
