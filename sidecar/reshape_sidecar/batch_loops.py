@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.loop_epochs import LoopError
 from reshape_sidecar.loop_session import LoopSession
+from reshape_sidecar.verdict import carried
 
 if TYPE_CHECKING:
     from reshape_sidecar.pytorch.loop import Loop as PyTorchLoop
@@ -19,6 +20,16 @@ NOT_OF_TENSORFLOW = (
     "a TensorFlow loop has no `scheduler` or `scaler` (give a schedule as the learning rate, and"
     " LossScaleOptimizer as the optimizer), and job.batches serves one worker: use job.step_done"
     " for several"
+)
+ONCE_A_STEP = frozenset({"zero_grad", "clip_grad_norm_", "clip_grad_value_", "unscale_"})
+"""Calls that need all gradients of a step."""
+NOT_ONCE = (
+    "{} stands in the body of job.micro_batches, where the gradients are those of one micro-batch:"
+    " write it outside of that loop, as optimizer.step"
+)
+NOT_MICRO = (
+    "the record says `batch: micro`, and this loop divides its batches itself: loop over"
+    " job.batches and job.micro_batches, or leave batch out of the record"
 )
 NOT_OF_PYTORCH = "`state` is for a TensorFlow loop; give `model`, `scheduler` or `scaler`"
 
@@ -65,12 +76,33 @@ class BatchLoops:
         objects = loop_state.Parts(model, optimizer, scheduler, scaler)
         return self._pytorch().batches(loader, objects, epochs, frame)
 
+    def check_own_loop(self) -> None:
+        """Raise LoopError if a loop of the script's own cannot be what the record says."""
+        if self._settings.micro_batches is not None:
+            raise LoopError(NOT_MICRO)
+
+    def micro_batches(self, batch: Any, frame: FrameType) -> Iterator[Any]:
+        """Return the micro-batches of a batch; without ``batch: micro`` it is the only one.
+
+        frame: of the loop over them. Raises LoopError.
+        """
+        if self._settings.micro_batches is None or self._pytorch_loop is None:
+            return iter((batch,))
+        for name in sorted(carried.called_within_a_step(frame) & ONCE_A_STEP):
+            raise LoopError(NOT_ONCE.format(name))
+        from reshape_sidecar.pytorch.micro_batches import MicroBatches
+
+        return batch.each() if isinstance(batch, MicroBatches) else iter((batch,))
+
     def _pytorch(self) -> PyTorchLoop:
         if self._pytorch_loop is None:
             from reshape_sidecar.pytorch.loop import Loop
 
             settings = self._settings
-            self._pytorch_loop = Loop(self._session, settings.seed, settings.epochs, settings.steps)
+            lengths = (settings.epochs, settings.steps)
+            self._pytorch_loop = Loop(
+                self._session, settings.seed, *lengths, micro=settings.micro_batches
+            )
         return self._pytorch_loop
 
     def _tensorflow(self) -> TensorFlowLoop:

@@ -75,6 +75,8 @@ ENV_FIRST_GPUS = "RESHAPE_FIRST_GPUS"
 """GPUs of the first start of a job, as whose later start a recorded process makes its batches."""
 ENV_SIZES = "RESHAPE_SIZES"
 """Comma-separated numbers of GPUs on which the job may be; not set: they are not known."""
+ENV_MICRO_BATCHES = "RESHAPE_MICRO_BATCHES"
+"""Micro-batches of a step, of a record with ``batch: micro``; not set: as many as processes."""
 ENV_HASHED_GENERATION = "RESHAPE_HASHED_GENERATION"
 """Generation of the process before this one in the same container: it has hashed and synced what it
 published, since the machine's boot. Not set: every file is hashed before it is loaded."""

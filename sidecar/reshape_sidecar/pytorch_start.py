@@ -78,7 +78,8 @@ def start() -> RankHook:
     hook, watch = RankHook(), ImportWatch()
     rendezvous.take(watch)
     if hook.ranks is not None:
-        group_check.watch_first_step(watch, hook.ranks)
+        is_micro = hook.settings.micro_batches is not None
+        group_check.watch_first_step(watch, hook.ranks, is_micro=is_micro)
 
     def lightning_imported(module: ModuleType) -> None:
         from reshape_sidecar.pytorch import lightning_patch

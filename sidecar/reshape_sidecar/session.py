@@ -33,7 +33,7 @@ from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import recording, save_barrier, target, trackers
 from reshape_sidecar.hook import settings as hook_settings
-from reshape_sidecar.hook.evaluations import EvaluationLog
+from reshape_sidecar.hook.evaluations import EvaluationLog, number_of
 from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
@@ -161,7 +161,7 @@ class Session:
             (``val_...``) is judged, or else the first accuracy.
         value: a share from 0 to 1 if the metric is judged.
         """
-        number = _number(metric, value)
+        number = number_of(metric, value)
         if self._target.judges(metric) and not 0.0 <= number <= 1.0:
             raise ValueError(
                 f"evaluated: {metric} is {number:g}, and the record's target_accuracy is a share; "
@@ -218,6 +218,14 @@ class Session:
             epochs=epochs,
             frame=sys._getframe(1),
         )
+
+    def micro_batches(self, batch: Any) -> Iterator[Any]:
+        """Yield the micro-batches of a ``batch`` of ``batches``, for its forward and backward pass.
+
+        Under ``batch: micro`` there are as many as GPUs stand in for others, and the gradients are
+        their average, as those of several GPUs are; otherwise ``batch`` is the only one.
+        """
+        return self._loops.micro_batches(batch, sys._getframe(1))
 
     def keep(self, **values: Any) -> Keep:
         """Return an object with these attributes, which every checkpoint holds from now on.
@@ -285,8 +293,10 @@ class Session:
         self.epoch = self.epoch if epoch is None else epoch
         if self._pacer is not None:
             self._pacer.step_ended(steps)
-        if not self._is_judged and (verdict := self._own_state.step_ended()) is not None:
-            self._reporter.set_verdict(verdict)
+        if not self._is_judged:
+            self._loops.check_own_loop()
+            if (verdict := self._own_state.step_ended()) is not None:
+                self._reporter.set_verdict(verdict)
         now_s = time.monotonic()
         self._recording.step_ended(self.step, {"loss": loss, "accuracy": accuracy})
         self._report(now_s, steps, loss, accuracy)
@@ -472,19 +482,6 @@ def _write_and_discard(write: Write) -> None:
         tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
     ):
         write(Path(folder))
-
-
-def _number(metric: object, value: Any) -> float:
-    """Return the value of an evaluation, which may be a tensor. Raises TypeError."""
-    if not isinstance(metric, str):
-        raise TypeError(
-            f"evaluated(metric, value): {metric!r} is no name of a metric, as 'accuracy' is"
-        )
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        text = f"evaluated: the value of {metric} is {value!r}; give a number"
-        raise TypeError(text) from None
 
 
 def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from reshape_sidecar.wire import Evaluation
 
@@ -18,6 +19,19 @@ METRICS_MAX = 4
 METRIC_NAME_MAX = 100
 """Most characters of a metric's name."""
 VALIDATION = "val_"
+
+
+def number_of(metric: object, value: Any) -> float:
+    """Return the value of an evaluation, which may be a tensor. Raises TypeError."""
+    if not isinstance(metric, str):
+        raise TypeError(
+            f"evaluated(metric, value): {metric!r} is no name of a metric, as 'accuracy' is"
+        )
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        text = f"evaluated: the value of {metric} is {value!r}; give a number"
+        raise TypeError(text) from None
 
 
 class EvaluationLog:

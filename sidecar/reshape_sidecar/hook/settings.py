@@ -50,6 +50,8 @@ class HookSettings:
     """GPUs of the job's first start; None: a checkpoint says so, or this is the first."""
     sizes: tuple[int, ...] = ()
     """Numbers of GPUs on which the job may be; empty: not known."""
+    micro_batches: int | None = None
+    """Micro-batches of a step under ``batch: micro``; None: each GPU has its part of the batch."""
     standby_fd: int | None = None
     """Descriptor on which a successor waits for its release; it has no generation before that."""
 
@@ -131,6 +133,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             whole(contract.ENV_EPOCHS_IN_A_ROW, 1) or 1,
         ),
         first_gpus=whole(contract.ENV_FIRST_GPUS, 1),
+        micro_batches=whole(contract.ENV_MICRO_BATCHES, 1),
         sizes=tuple(int(size) for size in sizes.split(",") if size.isdecimal()),
         standby_fd=standby_fd,
     )

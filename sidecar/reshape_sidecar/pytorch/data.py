@@ -14,6 +14,7 @@ import multiprocessing
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,15 +219,55 @@ class Order:
         return len(self.batches)
 
 
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Which of the ``count`` micro-batches of a step a process trains."""
+
+    count: int
+    rank: int
+    ranks: int
+
+    @classmethod
+    def of(cls, count: int | None, rank: int, ranks: int) -> Division:
+        """Return that of a record; one for each rank if it has no ``batch: micro``.
+
+        Raises LoaderError.
+        """
+        count = count or ranks
+        if count % ranks:
+            raise LoaderError(
+                f"{ranks} GPUs cannot share the {count} micro-batches of a step equally: take"
+                f" {ranks} out of optional_gpus, or leave `batch: micro` out"
+            )
+        return cls(count, rank, ranks)
+
+    def __str__(self) -> str:
+        is_divided = self.count == self.ranks
+        return f"{self.ranks} GPUs" if is_divided else f"{self.count} micro-batches"
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the micro-batches, the own one first."""
+        return range(self.rank, self.count, self.ranks)
+
+    def parts(self, batch: list[Any]) -> list[list[Any]]:
+        """Return the samples of this process's micro-batches, of a ``batch`` of all."""
+        size = len(batch) // self.count
+        return [batch[number * size : (number + 1) * size] for number in self.numbers]
+
+
 class Share:
     """One rank's share of a loader whose batches are those of all ranks together."""
 
-    def __init__(self, loader: Any, rank: int, ranks: int, seed: int) -> None:
-        """Raises LoaderError."""
+    def __init__(
+        self, loader: Any, rank: int, ranks: int, seed: int, micro: int | None = None
+    ) -> None:
+        """``micro``: micro-batches of a step under ``batch: micro``. Raises LoaderError."""
         self.loader = loader
         self._source = loader = accelerated.own_loader(loader)
         _check(loader)
         self.rank, self.ranks, self._seed = rank, ranks, seed
+        self.micro, self.division = micro, Division.of(micro, rank, ranks)
         self._order = Order()
         self.samplers = SamplerStates(loader.batch_sampler)
         workers = loader.num_workers
@@ -256,24 +297,23 @@ class Share:
         return len(self._source.batch_sampler)
 
     def epoch(self, epoch: int, skip: int) -> Iterator[Any]:
-        """Return this rank's batches of ``epoch`` but the first ``skip``. Raises LoaderError."""
+        """Return this rank's batches of ``epoch`` but the first ``skip``; under ``batch: micro``
+        tuples of its micro-batches. Raises LoaderError."""
         left = self._drawn(epoch)[skip:]
         for number, batch in enumerate(left, start=skip):
-            if len(batch) % self.ranks:
+            if len(batch) % self.division.count:
                 raise LoaderError(
                     f"batch {number} of {self.batches} has {len(batch)} samples, which"
-                    f" {self.ranks} GPUs cannot share equally: choose a batch_size that every"
+                    f" {self.division} cannot share equally: choose a batch_size that every"
                     " optional number of GPUs divides, and drop_last=True"
                 )
-        self._order.epoch, self._order.batches = epoch, [self._mine(batch) for batch in left]
+        parts = [part for batch in left for part in self.division.parts(batch)]
+        self._order.epoch, self._order.batches = epoch, parts
         batches: Iterator[Any] = iter(self._own) if left else iter(())
         if isinstance(self._source, PreparedLoader):
-            batches = self._source.batches(batches, len(left))
-        return batches
-
-    def _mine(self, batch: list[Any]) -> list[Any]:
-        size = len(batch) // self.ranks
-        return batch[self.rank * size : (self.rank + 1) * size]
+            batches = self._source.batches(batches, len(parts))
+        of_step = [batches] * len(self.division.numbers)
+        return batches if self.micro is None else zip(*of_step, strict=True)
 
     def _drawn(self, epoch: int) -> list[list[Any]]:
         """Return the epoch's batches of all ranks, as the loader's own sampler draws them."""

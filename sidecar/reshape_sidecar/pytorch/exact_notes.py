@@ -1,8 +1,9 @@
 """What ``exact`` promises beside its word: for which losses, and to which rounding.
 
 Another number of GPUs divides the samples of a step otherwise. A loss that is a mean over samples
-does not change by that. A loss that couples samples does, and a loss that the library does not
-compute may be one. Rounding is that of the type in which the model computes.
+does not change by that. A loss that couples samples does, unless ``batch: micro`` keeps them
+together, and a loss that the library does not compute may be one. Rounding is that of the type in
+which the model computes.
 """
 
 from __future__ import annotations
@@ -15,16 +16,22 @@ import torch
 from reshape_sidecar.hook.exactness import EXACT, OF_MEANS, Verdict, rounding_note
 from reshape_sidecar.verdict import origin, rewritten
 
+OF_MICRO_BATCHES = "for losses that are means over micro-batches"
+"""Note on ``exact`` under ``batch: micro`` where the script computes the loss."""
 OWN_PACKAGES = ("transformers", "trl", "peft", "sentence_transformers")
 """Packages whose Trainers and models compute losses that are known."""
 
 
-def verdict(*, owns_loss: bool, types: Iterable[str | None] = ()) -> Verdict:
+def verdict(
+    *, owns_loss: bool, types: Iterable[str | None] = (), is_micro: bool = False
+) -> Verdict:
     """Return ``exact`` with its notes.
 
     owns_loss: whether the loss is the script's own. types: those that the model computes in.
+    is_micro: whether the record has ``batch: micro``.
     """
-    notes = (OF_MEANS if owns_loss else None, rounding_note(types))
+    of_loss = OF_MICRO_BATCHES if is_micro else OF_MEANS
+    notes = (of_loss if owns_loss else None, rounding_note(types))
     return Verdict(EXACT, "; ".join(filter(None, notes)) or None)
 
 
@@ -44,6 +51,15 @@ def owns_loss(trainer: Any) -> bool:
     owners = (type(trainer).compute_loss.__module__, type(model).__module__)
     known = all(owner.partition(".")[0] in OWN_PACKAGES for owner in owners)
     return not known or trainer.compute_loss_func is not None
+
+
+def step_reasons(models: Iterable[Any], *, is_micro: bool) -> Iterator[str]:
+    """Yield why layers of ``models`` compute otherwise on another number of GPUs."""
+    if not is_micro:
+        for reason in (*layer_reasons(models), *dropout_reasons(models)):
+            yield f"{reason}, without `batch: micro`"
+    elif any(type(inner).__name__ == "SyncBatchNorm" for one in models for inner in one.modules()):
+        yield "SyncBatchNorm sees the micro-batches that GPUs train at once, and BatchNorm sees one"
 
 
 def layer_reasons(models: Iterable[Any]) -> Iterator[str]:

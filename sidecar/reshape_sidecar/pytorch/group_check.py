@@ -8,18 +8,31 @@ over the hooks of all optimizers at each step, and the script may have registere
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
+from reshape_sidecar.batch_loops import NOT_MICRO
 from reshape_sidecar.hook.imports import ImportWatch
+from reshape_sidecar.loop_epochs import LoopError
 from reshape_sidecar.ranks.boundary import RankBoundary
 
+FRONT_ENDS = (".pytorch.micro_batches", ".pytorch.hf_call")
+"""Modules without which nothing keeps micro-batches."""
 OPTIMIZER_MODULE = "torch.optim.optimizer"
 
 
-def watch_first_step(watch: ImportWatch, ranks: RankBoundary) -> None:
-    """Raise NotJoined in the script at a first step without the other ranks."""
+def watch_first_step(watch: ImportWatch, ranks: RankBoundary, *, is_micro: bool) -> None:
+    """Raise NotJoined in the script at a first step without the other ranks.
+
+    is_micro: the record has ``batch: micro``; raise LoopError at a step that knows nothing of it.
+    """
+
+    def check(*_: object) -> None:
+        ranks.check_joined()
+        if is_micro and not any(name.endswith(FRONT_ENDS) for name in sys.modules):
+            raise LoopError(NOT_MICRO)
 
     def optimizer_imported(module: ModuleType) -> None:
-        module.register_optimizer_step_pre_hook(lambda *_: ranks.check_joined())
+        module.register_optimizer_step_pre_hook(check)
 
     watch.after(OPTIMIZER_MODULE, optimizer_imported)

@@ -130,7 +130,8 @@ class Calls:
         if self._session is None:
             self._session = self._start()
             self._length = self._session.total_steps
-            self._first_ranks = self._session.settings.first_gpus or 0
+            settings = self._session.settings
+            self._first_ranks = settings.micro_batches or settings.first_gpus or 0
             folder = self._session.checkpoint
             self._saved = Saved.read(folder) if folder is not None else None
             if self._saved is not None:

@@ -8,6 +8,7 @@ itself the generators are as before afterwards.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,6 +78,7 @@ class EpochBatches:
         return index
 
 
+@functools.cache
 def patch_fetch() -> None:
     """Let every loader of this process, and the workers that it forks, read samples by seeds."""
     original = _MapDatasetFetcher.fetch

@@ -11,9 +11,11 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 from torch.utils.data._utils import fetch
+from torch.utils.data.distributed import DistributedSampler
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.pytorch.data import (
+    Division,
     LoaderError,
     SamplerStates,
     States,
@@ -25,12 +27,31 @@ from reshape_sidecar.pytorch.data import (
     seed_of,
     set_random_states,
 )
+from reshape_sidecar.pytorch.hf_samples import Sample as KeyedSample
+from reshape_sidecar.pytorch.hf_samples import patch_fetch
+
+READ_BY_STEP = "_DataLoaderIterDataFetcher"
+"""Class of what reads the batches of a ``training_step`` that reads them itself."""
+NOT_MICRO = (
+    "`batch: micro` needs a DataLoader with batch_size, whose order Lightning deals to the"
+    " processes; give one, or leave batch out of the record"
+)
 
 
 class Sample(int):
     """An index of a dataset, with the epoch in which it is read."""
 
     epoch: int
+
+    @classmethod
+    def of(cls, index: int, epoch: int) -> Sample:
+        """Return ``index`` as one of ``epoch``."""
+        sample = cls(index)
+        sample.epoch = epoch
+        return sample
+
+
+Mark = Callable[[int, int], Any]
 
 
 class WorkerSeeds:
@@ -65,15 +86,18 @@ class WorkerSeeds:
 class Batches:
     """The batch sampler of a loader, without the batches that the epoch has done."""
 
-    def __init__(self, inner: Any, epoch: Callable[[], int], *, marks: bool) -> None:
-        self.inner = inner
+    def __init__(
+        self, inner: Any, epoch: Callable[[], int], mark: Mark | None, parts: int = 1
+    ) -> None:
+        """``mark`` gives an index its epoch. ``parts``: micro-batches that a batch is cut into."""
+        self.inner, self._parts = inner, parts
         self.skip = 0
         self.order: States | None = None
         """Generators with which the process before drew the order of this epoch."""
         self.samplers = SamplerStates(inner)
         self.drawn_with: States = {}
         """Generators with which this process drew the order of this epoch."""
-        self._epoch, self._marks = epoch, marks
+        self._epoch, self._mark = epoch, mark
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -81,30 +105,35 @@ class Batches:
         return getattr(self.inner, name)
 
     def __len__(self) -> int:
-        return len(self.inner)
+        """Return the number of whole batches."""
+        return len(self._whole)
+
+    @property
+    def _whole(self) -> Any:
+        inner, parts = self.inner, self._parts
+        if parts == 1:
+            return inner
+        return BatchSampler(inner.sampler, inner.batch_size * parts, inner.drop_last)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        epoch, skip = self._epoch(), self.skip % max(1, len(self.inner))
+        whole, parts = self._whole, self._parts
+        epoch, skip = self._epoch(), self.skip % max(1, len(whole))
         before = random_states()
         if self.order is not None:
             self._set(self.order)
         self.drawn_with = random_states()
         self.samplers.draws()
-        batches = iter(self.inner)
+        batches = iter(whole)
         first = next(batches, None)  # draws the order
         self.samplers.has_drawn()
         if self.order is not None:
             set_random_states(before)
         for number, batch in enumerate(_chain(first, batches)):
             if number >= skip:
-                yield [self._marked(index, epoch) for index in batch] if self._marks else batch
-
-    def _marked(self, index: Any, epoch: int) -> Any:
-        if type(index) is not int:
-            return index
-        sample = Sample(index)
-        sample.epoch = epoch
-        return sample
+                mark = self._mark
+                marked = batch if mark is None else [_marked(mark, one, epoch) for one in batch]
+                # The sampler has dealt the samples to the processes one by one.
+                yield from (marked[part::parts] for part in range(parts))
 
     def _set(self, states: States) -> None:
         set_random_states(states)
@@ -113,6 +142,10 @@ class Batches:
         known = states.get("owners", [])  # of a checkpoint before version 0.2
         for generator, state in zip(filter(None, generators), known, strict=False):
             generator.set_state(state)
+
+
+def _marked(mark: Mark, index: Any, epoch: int) -> Any:
+    return mark(index, epoch) if type(index) is int else index
 
 
 def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
@@ -128,6 +161,8 @@ class Loaders:
         self._ranks, self._rank, self._seed, self._epoch = ranks, rank, seed, epoch
         self.first_ranks = ranks
         """Processes with which training began, unless a checkpoint says it."""
+        self.division: Division | None = None
+        """Of a step under ``batch: micro``."""
         self._known: list[dict[str, Any]] | None = None
         self._orders: list[States | None] = []
         self._skip = 0
@@ -154,6 +189,8 @@ class Loaders:
         self._check_length(known, fact)
         batches = getattr(loader, "batch_sampler", None)
         if not isinstance(loader, DataLoader) or fact["samples"] is None or batches is None:
+            if self.division is not None:
+                raise LoaderError(f"{NOT_MICRO}: {_kind_reason(loader)}")
             self.reasons.append(_kind_reason(loader))
             self._found.append(None)
             self.facts.append(fact)
@@ -168,15 +205,21 @@ class Loaders:
         if (kept := changed_in_workers(loader)) is not None:
             self.lost.append(kept)
         draws = not isinstance(loader.dataset, TensorDataset)
-        seeds = forks_workers and draws
-        own = Batches(batches, self._epoch, marks=seeds)
+        mark: Mark | None = None
+        if self.division is not None:
+            patch_fetch()
+            if forks_workers or not workers:
+                mark = lambda index, epoch: KeyedSample.of(index, self._seed, epoch)  # noqa: E731
+        elif draws and forks_workers:
+            mark = Sample.of
+            loader.worker_init_fn = WorkerSeeds(loader.worker_init_fn, self._seed)
+        parts = 1 if self.division is None else len(self.division.numbers)
+        own = Batches(batches, self._epoch, mark, parts)
         own.skip = self._skip
         order = self._orders[number] if number < len(self._orders) else None
         own.order = order if self._skip else None
         if order is not None and "samplers" in order:
             own.samplers.resume(order["samplers"], in_epoch=self._skip > 0)
-        if seeds:
-            loader.worker_init_fn = WorkerSeeds(loader.worker_init_fn, self._seed)
         vars(loader)["batch_sampler"] = own  # PyTorch refuses a plain assignment
         self._found.append(own)
         self.facts.append(fact)
@@ -215,6 +258,9 @@ class Loaders:
         self, loader: Any, batches: Any, fact: dict[str, Any], known: dict[str, Any] | None
     ) -> None:
         """Give this process its part of the batch with which training began."""
+        if self.division is not None:
+            _keep_whole(self.division, batches, fact, known)
+            return
         size = getattr(batches, "batch_size", None)
         if size is None:
             self.reasons.append(f"{type(batches).__name__} makes batches of its own")
@@ -238,6 +284,27 @@ class Loaders:
         batches.batch_size = whole // self._ranks
         vars(loader)["batch_size"] = batches.batch_size
         fact["batch"] = whole
+
+
+def _keep_whole(
+    division: Division, batches: Any, fact: dict[str, Any], known: dict[str, Any] | None
+) -> None:
+    """Check that a step can have whole batches of the script. Raises LoaderError."""
+    sampler = getattr(batches, "sampler", None)
+    if type(batches) is not BatchSampler or not isinstance(sampler, DistributedSampler):
+        raise LoaderError(f"{NOT_MICRO}: {type(batches).__name__} deals the samples itself")
+    fact["batch"] = batches.batch_size * division.count
+    before = (known or {}).get("batch") or fact["batch"]
+    if before != fact["batch"]:
+        raise LoaderError(
+            f"training began with {before} samples in a step, and {division.count} micro-batches of"
+            f" {batches.batch_size} are {fact['batch']}: give the same batch_size and optional_gpus"
+        )
+    if rest := fact["samples"] % division.count:
+        raise LoaderError(
+            f"{fact['samples']} samples do not divide by the {division.count} micro-batches of a"
+            f" step, so their last batches would depend on the GPUs: leave {rest} out"
+        )
 
 
 def _fact(loader: Any) -> dict[str, Any]:

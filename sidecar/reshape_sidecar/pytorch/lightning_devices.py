@@ -14,6 +14,10 @@ STARTS = ("_spawn", "_fork", "_notebook")
 GPU_NAMES = ("gpu", "cuda")
 
 
+class FitError(ValueError):
+    """A fit that cannot be made on the job's GPUs; the message says why, and the remedy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The arguments of a Trainer, and why it is not elastic; None: it is."""

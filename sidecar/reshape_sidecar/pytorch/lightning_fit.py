@@ -22,23 +22,20 @@ from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.loop_session import Write
 from reshape_sidecar.pytorch import lightning_state, lightning_verdict, run_folders
-from reshape_sidecar.pytorch.data import generator_states, random_states, seed_of
-from reshape_sidecar.pytorch.lightning_data import Loaders
+from reshape_sidecar.pytorch.data import Division, generator_states, random_states, seed_of
+from reshape_sidecar.pytorch.lightning_data import READ_BY_STEP, Loaders
+from reshape_sidecar.pytorch.lightning_micro import MicroSteps
 from reshape_sidecar.pytorch.lightning_script import FitScript
 from reshape_sidecar.pytorch.lightning_state import OWN, STATE_FILE, Position
 from reshape_sidecar.pytorch.loop import VERDICT_STEPS, TrainerSession
+from reshape_sidecar.pytorch.micro_batches import LookInside
 from reshape_sidecar.pytorch.weights import CARRIED, GradientLook, portraits
 from reshape_sidecar.wire import Trajectory
 
 GLOBAL_SEED = "PL_GLOBAL_SEED"
 """Variable in which ``seed_everything`` leaves its seed."""
-READ_BY_STEP = "_DataLoaderIterDataFetcher"
 METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
 State = dict[str, Any]
-
-
-class FitError(ValueError):
-    """A fit that cannot be made on the job's GPUs; the message says why, and the remedy."""
 
 
 class FitSession(TrainerSession, Protocol):
@@ -87,6 +84,7 @@ class Fit:
         self.before: dict[str, Any] | None = None
         """States of the generators before a batch, as soon as it is read; until one has drawn."""
         self.gradients: GradientLook | None = None
+        self.micro: MicroSteps | None = None
 
     def resumes_no_more(self) -> None:
         """Note, also in Lightning's loops, that the fit no longer goes on in the middle."""
@@ -105,9 +103,11 @@ class Fits:
         """``session`` returns the session, and starts it at the first call."""
         self._start = session
         self._session: FitSession | None = None
-        self._library = library
+        self._library, self._version = library, ""
         self._saved: Position | None = None
-        self._seed = 0
+        self._seed, self._rank, self._ranks = 0, 0, 1
+        self._division: Division | None = None
+        """Of a step under ``batch: micro``."""
         self._verdict = Verdict(EXACT)
         self._folders: dict[str, str] = {}
         self._note: str | None = None
@@ -124,6 +124,10 @@ class Fits:
         session = self._session or self._open()
         script = FitScript(trainer, self._rank, self._ranks)
         fit = Fit(trainer, session, self.count, self._loaders(trainer), script)
+        if (division := self._division) is not None:
+            seed = seed_of(self._seed, "fit", fit.number)
+            fit.draws = True  # each micro-batch its own numbers
+            fit.micro = MicroSteps(trainer, division, seed, LookInside(script.watch))
         saved, folder = self._saved, session.checkpoint
         self._folders = run_folders.of_lightning(trainer)
         if saved is not None and fit.number == saved.fits:
@@ -258,19 +262,24 @@ class Fits:
         A step that reads its batches itself may have drawn before.
         """
         fit = self.fit
-        if fit is None or fit.before is None or type(fetcher).__name__ == READ_BY_STEP:
+        if fit is None or fit.trainer.fit_loop._data_fetcher is not fetcher:
             return
-        if fit.trainer.fit_loop._data_fetcher is fetcher:
+        if fit.micro is not None:
+            fit.micro.batch_read()
+        elif fit.before is not None and type(fetcher).__name__ != READ_BY_STEP:
             fit.before = generator_states()
 
     def batch_made(self) -> None:
         """Look whether the batch has drawn random numbers."""
         fit = self._running
         fit.loaders.read_began()
+        if fit.micro is not None:
+            fit.micro.batch_made()
+        fit.looks -= fit.looks > 0
         before, fit.before = fit.before, None
         if before is None:
             return
-        fit.looks, after = fit.looks - (fit.looks > 0), generator_states()
+        after = generator_states()
         if any(after[name] != state for name, state in before.items()):
             fit.draws, fit.looks = True, max(fit.looks, 0)
             self._add("a step draws random numbers: others at another GPU count", STEPS_ONLY)
@@ -319,6 +328,10 @@ class Fits:
     def _open(self) -> FitSession:
         own = signal.getsignal(signal.SIGTERM)
         session = self._session = self._start()
+        self._version = str(self._library.__version__)
+        self._rank, self._ranks = session.settings.rank, session.settings.ranks
+        if (count := session.settings.micro_batches) is not None:
+            self._division = Division.of(count, self._rank, self._ranks)
         if own not in (signal.SIG_DFL, signal.SIG_IGN, None):
             self._add("the script handles SIGTERM itself", UNKNOWN)
         folder = session.checkpoint
@@ -329,20 +342,6 @@ class Fits:
                 self._verdict = self._verdict.after(Verdict(Trajectory(kind), reason))
         self._seed = self._job_seed(session.settings)
         return session
-
-    @property
-    def _version(self) -> str:
-        return str(self._library.__version__)
-
-    @property
-    def _rank(self) -> int:
-        assert self._session is not None
-        return self._session.settings.rank
-
-    @property
-    def _ranks(self) -> int:
-        assert self._session is not None
-        return self._session.settings.ranks
 
     @property
     def _first_ranks(self) -> int:
@@ -363,7 +362,7 @@ class Fits:
         loaders = Loaders(
             self._ranks, self._rank, self._seed, lambda: int(progress.current.processed)
         )
-        loaders.first_ranks = self._first_ranks
+        loaders.first_ranks, loaders.division = self._first_ranks, self._division
         return loaders
 
     def _restore_numbers(self, fit: Fit) -> None:
@@ -434,9 +433,10 @@ class Fits:
             return
         if fit.looks == 0:
             fit.looks = -1
-        exact = lightning_verdict.exact(fit.trainer).noting(self._note)
+        is_micro = fit.micro is not None
+        exact = lightning_verdict.exact(fit.trainer, is_micro=is_micro).noting(self._note)
         self._verdict = exact.again(self._verdict)
-        for reason, kind in lightning_verdict.reasons(fit.trainer):
+        for reason, kind in lightning_verdict.reasons(fit.trainer, is_micro=is_micro):
             self._add(reason, kind)
         if means := lightning_verdict.epoch_means(fit.trainer):
             note = f"{lightning_verdict.MEANS} ({', '.join(sorted(means))})"

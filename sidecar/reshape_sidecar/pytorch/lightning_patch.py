@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.pytorch import lightning_devices
-from reshape_sidecar.pytorch.lightning_fit import FitError, Fits, FitSession
+from reshape_sidecar.pytorch.lightning_devices import FitError
+from reshape_sidecar.pytorch.lightning_fit import Fits, FitSession
 
 TRAINER = ".trainer.trainer"
 NOT_RESUMABLE = "You're resuming from a checkpoint that ended before the epoch ended"
@@ -55,7 +56,8 @@ def patch(module: ModuleType, hook: Hook) -> None:
     evaluation = part("loops.evaluation_loop")._EvaluationLoop
     _patch_steps(part("loops.fit_loop"), part("loops.training_epoch_loop"), evaluation, fits)
     _patch_optimizers(part("strategies.strategy").Strategy, fits)
-    _patch_loss(part("loops.optimization.automatic")._AutomaticOptimization, fits)
+    connector = part("trainer.connectors.logger_connector.logger_connector")._LoggerConnector
+    _patch_loss(part("loops.optimization.automatic")._AutomaticOptimization, connector, fits)
 
 
 def _wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -290,14 +292,28 @@ def _patch_optimizers(strategy_class: Any, fits: Fits) -> None:
     _wrap(strategy_class, "setup_optimizers", make)
 
 
-def _patch_loss(optimization_class: Any, fits: Fits) -> None:
+def _patch_loss(optimization_class: Any, connector_class: Any, fits: Fits) -> None:
     def make(original: Any) -> Any:
-        def run(*arguments: Any, **named: Any) -> Any:
-            output = original(*arguments, **named)
-            if fits.fit is not None and isinstance(output, dict):
-                fits.fit.loss = output.get("loss")
+        def run(loop: Any, *step: Any) -> Any:
+            fit = fits.fit
+            if fit is not None and fit.micro is not None and fit.trainer is loop.trainer:
+                output = fit.micro.run(original, loop, *step)
+            else:
+                output = original(loop, *step)
+            if fit is not None and isinstance(output, dict):
+                fit.loss = output.get("loss")
             return output
 
         return run
 
+    def make_start(original: Any) -> Any:
+        def on_batch_start(connector: Any, batch: Any, *place: Any) -> None:
+            original(connector, batch, *place)
+            fit = fits.fit
+            if fit is not None and fit.micro is not None and fit.trainer is connector.trainer:
+                fit.micro.batch_moved(batch)
+
+        return on_batch_start
+
     _wrap(optimization_class, "run", make)
+    _wrap(connector_class, "on_batch_start", make_start)

@@ -21,14 +21,14 @@ class FitScript:
 
     def __init__(self, trainer: Any, rank: int, ranks: int) -> None:
         self._trainer, self._rank, self._ranks = trainer, rank, ranks
-        self._watch = Watch(lambda reach: lightning_verdict.enter(trainer, reach))
+        self.watch = Watch(lambda reach: lightning_verdict.enter(trainer, reach))
         self._weights: TrainedWeights | None = None
         self._saved: dict[str, Any] = {}
         """What the process before has saved; empty: nothing."""
 
     def arrives(self) -> None:
         """Note what is there before the callbacks of the fit's begin."""
-        self._watch.arrive()
+        self.watch.arrive()
 
     def resumes(self, saved: dict[str, Any]) -> None:
         """Take what ``saved`` returned, when the module is there and not wrapped yet."""
@@ -47,13 +47,13 @@ class FitScript:
 
     def begins(self) -> bool:
         """Note what everything is at the first epoch's begin; return whether this is that."""
-        if self._watch.has_begun:
+        if self.watch.has_begun:
             return False
         self._weights = TrainedWeights(self._trainer.lightning_module)
         combined = self._trainer.fit_loop._combined_loader
         loaders = combined.flattened if combined is not None else ()
-        self._watch.batch = next((getattr(one, "batch_size", None) for one in loaders), None)
-        self._watch.begin()
+        self.watch.batch = next((getattr(one, "batch_size", None) for one in loaders), None)
+        self.watch.begin()
         return True
 
     def restore(self) -> None:
@@ -61,16 +61,16 @@ class FitScript:
         self._restore_trained()
         own = self._saved.get("script_of_ranks", [])
         same_gpus = len(own) == self._ranks
-        self._watch.restore(self._saved.get("script", []), same_gpus=same_gpus)
+        self.watch.restore(self._saved.get("script", []), same_gpus=same_gpus)
         if same_gpus:
-            self._watch.restore(own[self._rank])
+            self.watch.restore(own[self._rank])
 
     def look(self, verdict: Verdict, *, deep: bool = False, new_epoch: bool = False) -> Verdict:
         """Return ``verdict`` with what is new; every process looks after the same step."""
-        self._watch.look(deep=deep, new_epoch=new_epoch)
+        self.watch.look(deep=deep, new_epoch=new_epoch)
         if self._ranks > 1:
-            self._watch.compare(of_all_ranks(self._watch.digests(), self._ranks))
-        verdict = self._watch.judge(verdict, lightning_verdict.REMEDY)
+            self.watch.compare(of_all_ranks(self.watch.digests(), self._ranks))
+        verdict = self.watch.judge(verdict, lightning_verdict.REMEDY)
         why = None if self._weights is None else self._weights.reason(self._ranks)
         return verdict if why is None else verdict.worse(why, UNKNOWN)
 
@@ -78,8 +78,8 @@ class FitScript:
         """Return what a checkpoint holds; every process calls this after the same step."""
         return {
             "trained": trained(self._trainer.lightning_module),
-            "script": self._watch.capture() if self._rank == 0 else [],
-            "script_of_ranks": of_all_ranks(self._watch.capture_own(), self._ranks),
+            "script": self.watch.capture() if self._rank == 0 else [],
+            "script_of_ranks": of_all_ranks(self.watch.capture_own(), self._ranks),
         }
 
     def _restore_trained(self, *, is_wrapped: bool = True) -> None:

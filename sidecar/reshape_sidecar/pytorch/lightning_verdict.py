@@ -24,23 +24,28 @@ LOST = {
 }
 """Callbacks of Lightning that a restart does not bring back."""
 MEANS = "the logged mean of an epoch in which it stops covers the rest of it only"
+OF_BACKWARD = ("on_before_backward", "on_after_backward")
+"""Hooks that run for each micro-batch of a process, unlike all others of a batch."""
 HALF = {"16-mixed": "float16", "bf16-mixed": "bfloat16"}
 SEARCHES = ("LearningRateFinder", "BatchSizeFinder")
 
 
-def exact(trainer: Any) -> Verdict:
+def exact(trainer: Any, *, is_micro: bool) -> Verdict:
     """Return ``exact`` with its notes: the module computes the loss."""
-    types = exact_notes.weight_types([trainer.lightning_module])
-    return exact_notes.verdict(owns_loss=True, types={*types, HALF.get(str(trainer.precision))})
+    types = {*exact_notes.weight_types([trainer.lightning_module])}
+    types |= {HALF.get(str(trainer.precision), "")}
+    return exact_notes.verdict(owns_loss=True, types=types, is_micro=is_micro)
 
 
-def reasons(trainer: Any) -> Iterator[Reason]:
+def reasons(trainer: Any, *, is_micro: bool) -> Iterator[Reason]:
     """Yield what is known against ``exact`` once the fit trains."""
     model = trainer.lightning_module
-    for reason in (*exact_notes.layer_reasons([model]), *exact_notes.dropout_reasons([model])):
+    for reason in exact_notes.step_reasons([model], is_micro=is_micro):
         yield reason, STEPS_ONLY
     for reason in exact_notes.lost_reasons([]):
         yield reason, UNKNOWN
+    if is_micro and (hooks := {name for name in OF_BACKWARD if _has_own(trainer, name)}):
+        yield f"{' and '.join(sorted(hooks))} runs for each micro-batch", STEPS_ONLY
     if not model.automatic_optimization and is_compiled(model):
         yield "manual optimization: gradients between two batches are not saved", UNKNOWN
     for callback in trainer.callbacks:
@@ -96,8 +101,14 @@ def enter(trainer: Any, reach: Reach) -> None:
     reach.script()
 
 
-def _of_lightning(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
+def _has_own(trainer: Any, name: str) -> bool:
+    """Return whether the script has a hook of this name."""
+    owners = (trainer.lightning_module, *trainer.callbacks)
+    return any(not _of_lightning(getattr(type(owner), name)) for owner in owners)
+
+
+def _of_lightning(kind: Any) -> bool:
+    return str(kind.__module__).partition(".")[0] in ("lightning", "pytorch_lightning")
 
 
 def _monitored(callback: Any) -> str | None:

@@ -29,11 +29,11 @@ from reshape_sidecar.pytorch.data import (
     Share,
     changed_in_workers,
     generator_states,
-    seed_generators,
     seed_of,
 )
 from reshape_sidecar.pytorch.exact_notes import AutocastLook
 from reshape_sidecar.pytorch.loop_state import Parts, Position, saved_position
+from reshape_sidecar.pytorch.micro_batches import LookInside, MicroBatches, seed_all
 from reshape_sidecar.pytorch.optimizers import Steps
 from reshape_sidecar.pytorch.weights import (
     CARRIED,
@@ -79,11 +79,16 @@ class Loop(EpochLoop):
     """The loop of one session."""
 
     def __init__(
-        self, session: LoopSession, seed: int | None, epochs: int | None, steps: int | None
+        self,
+        session: LoopSession,
+        seed: int | None,
+        epochs: int | None,
+        steps: int | None,
+        micro: int | None = None,
     ) -> None:
-        """``seed``, ``epochs``, ``steps``: the record's."""
+        """``seed``, ``epochs``, ``steps``: the record's; ``micro``: micro-batches of a step."""
         super().__init__(session, epochs, steps)
-        self._seed = seed
+        self._seed, self._micro = seed, micro
         self._position = saved_position(session.checkpoint)
         self._share: Share | None = None
         self._parts: Parts | None = None
@@ -92,17 +97,18 @@ class Loop(EpochLoop):
         """Batches since the last boundary."""
         self._late = 0
         """Steps of a turn that the script ended by ``break``, which count at the next boundary."""
-        self._verdict = exact_notes.verdict(owns_loss=True)
+        self._verdict = exact_notes.verdict(owns_loss=True, is_micro=micro is not None)
         self._looks = VERDICT_STEPS
         self._frame: FrameType | None = None
         self._script = Watch(self._enter, keeps_ranks=False)
+        self._look_inside = LookInside(self._script)
         self._saved: dict[str, Any] = {}
         """What the checkpoint holds beside the parts, until it is restored."""
         self._autocast: AutocastLook | None = None
         self._gradients: GradientLook | None = None
         self._weights: list[TrainedWeights] = []
-        self._draws = False
-        """Whether a step has drawn random numbers."""
+        self._draws = micro is not None
+        """Whether a step has drawn random numbers, or may: each micro-batch draws its own."""
 
     def batches(
         self, loader: Any, parts: Parts, epochs: int | None, frame: FrameType
@@ -138,7 +144,12 @@ class Loop(EpochLoop):
         try:
             for number, batch in enumerate(self._share.epoch(self.epoch, first), start=first):
                 state = self._seed_batch(number)
-                yield batch
+                if self._micro is None:
+                    yield batch
+                else:
+                    parts = self._micro_batches(batch, number)
+                    yield parts
+                    parts.check_trained()
                 self._move(batch=number + 1)
                 self._gap += 1
                 self._judge(state)
@@ -204,7 +215,7 @@ class Loop(EpochLoop):
         known = self._position
         seed = self._agreed_seed(ranks) if known is None else known.seed
         if self._share is None or self._share.loader is not loader:
-            self._share = Share(loader, rank, ranks, seed)
+            self._share = Share(loader, rank, ranks, seed, self._micro)
         if known is None:
             self._position = Position(seed, self._share.samples)
         elif known.samples != self._share.samples:
@@ -235,7 +246,8 @@ class Loop(EpochLoop):
         """Seed all generators for a batch; return their states until a step has drawn."""
         assert self._position is not None
         assert self._share is not None
-        self._seed_all("step", self._position.epoch, number, self._share.rank)
+        of_rank = (self._share.rank,) if self._micro is None else ()  # else for all micro-batches
+        self._seed_all("step", self._position.epoch, number, *of_rank)
         if self._autocast is None:
             assert self._parts is not None
             self._autocast = AutocastLook(self._parts.models)
@@ -245,10 +257,16 @@ class Loop(EpochLoop):
     def _seed_all(self, *place: Any) -> None:
         """Seed all generators for a place in the training."""
         assert self._position is not None
-        seed = seed_of(self._position.seed, *place)
-        seed_generators(seed)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(seed)
+        seed_all(seed_of(self._position.seed, *place))
+
+    def _micro_batches(self, parts: tuple[Any, ...], number: int) -> MicroBatches:
+        assert self._parts is not None
+        assert self._position is not None
+        assert self._share is not None
+        models, optimizers = self._parts.models, self._parts.optimizers
+        seed = (self._position.seed, "micro-batch", self.epoch, number)
+        division = self._share.division
+        return MicroBatches(parts, division, models, optimizers, seed, self._look_inside)
 
     def _judge(self, before: dict[str, Any] | None) -> None:
         """Judge whether another number of GPUs changes the numbers of this script."""
@@ -265,7 +283,8 @@ class Loop(EpochLoop):
             return
         self._looks -= 1
         types = exact_notes.weight_types(self._parts.models) | self._autocast.types
-        exact = exact_notes.verdict(owns_loss=True, types=types)
+        is_micro = self._micro is not None
+        exact = exact_notes.verdict(owns_loss=True, types=types, is_micro=is_micro)
         self._verdict = exact.again(self._verdict)
         if self._looks == 0:
             self._autocast.end()
@@ -295,7 +314,7 @@ class Loop(EpochLoop):
         self._script.begin()
         assert self._share is not None
         if (size := getattr(self._share.loader, "batch_size", None)) is not None:
-            self._script.batch = size // self._share.ranks
+            self._script.batch = size // self._share.division.count
         same_gpus = self._saved.get("ranks") == self._share.ranks
         self._script.restore(self._saved.get("script", []), same_gpus=same_gpus)
         if (saved := self._saved.get("verdict")) is not None:
@@ -316,7 +335,7 @@ class Loop(EpochLoop):
         models = self._parts.models
         for note in exact_notes.compile_notes(models):
             self._verdict = self._verdict.noting(note)
-        for reason in (*exact_notes.layer_reasons(models), *exact_notes.dropout_reasons(models)):
+        for reason in exact_notes.step_reasons(models, is_micro=self._micro is not None):
             self._verdict = self._verdict.worse(reason)
         late = [weights.reason(self._share.ranks) for weights in self._weights]
         for why in (*exact_notes.lost_reasons(models), *filter(None, late)):

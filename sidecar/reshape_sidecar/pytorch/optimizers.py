@@ -52,6 +52,11 @@ def refusal(optimizers: list[Any]) -> str | None:
     return None
 
 
+def with_inner(optimizers: list[Any]) -> list[Any]:
+    """Return the optimizers and those that they wrap."""
+    return [one for optimizer in optimizers for one in (optimizer, *_inside(optimizer))]
+
+
 def _inside(optimizer: Any) -> Iterator[Any]:
     """Yield the optimizers that one wraps, as SAM does."""
     for one in vars(optimizer).values():

@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
+from typing import Any
 
 from reshape_sidecar.hook.script_code import of_script_file, tree_of
 from reshape_sidecar.verdict import influence, syntax
@@ -136,6 +137,28 @@ def _asks_batches(node: ast.AST) -> bool:
     return any(isinstance(one, ast.Attribute) and one.attr == "batches" for one in ast.walk(node))
 
 
+def _is_within_a_step(node: ast.AST) -> bool:
+    """Return whether a loop is over the micro-batches of a step, of which there is at least one."""
+    return isinstance(node, ast.For) and _calls(node.iter, "micro_batches")
+
+
+def called_within_a_step(frame: FrameType) -> frozenset[str]:
+    """Return the names of what the loop over micro-batches around a frame's line calls."""
+    return _called_at(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.cache
+def _called_at(file: str, line: int) -> frozenset[str]:
+    nodes = ast.walk(tree_of(file) or ast.Module([], []))
+    loops = [node for node in nodes if _is_within_a_step(node) and _holds(node, line)]
+    calls = [one.func for loop in loops for one in ast.walk(loop) if isinstance(one, ast.Call)]
+    return frozenset(getattr(one, "attr", getattr(one, "id", "")) for one in calls)
+
+
+def _holds(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or line))
+
+
 def _stored(node: ast.Assign) -> set[str]:
     return {name for target in node.targets for name in _names(target, ast.Store)}
 
@@ -150,7 +173,8 @@ def _loops(file: str, line: int) -> tuple[ast.AST, list[Loop]]:
     loops = [
         node
         for node in ast.walk(code)
-        if isinstance(node, Loop) and node.lineno <= line <= (node.end_lineno or line)
+        if isinstance(node, Loop) and _holds(node, line)
+        if not _is_within_a_step(node)
     ]
     return code, loops
 
@@ -215,7 +239,7 @@ def _innermost_function(tree: ast.Module, line: int) -> Function | None:
     found: Function | None = None
     for node in ast.walk(tree):
         if isinstance(node, Function):
-            holds = node.lineno <= line <= (node.end_lineno or line)
+            holds = _holds(node, line)
             if holds and (found is None or node.lineno >= found.lineno):
                 found = node
     return found
@@ -239,6 +263,10 @@ class _Body:
             self._reads(_read_by(statement.test))
             self.done |= _set_within(statement.test)
             self._branches([statement.body, statement.orelse])
+        elif isinstance(statement, ast.For) and _is_within_a_step(statement):
+            self._reads(_read_by(statement.iter))
+            self.done |= _names(statement.target, ast.Store)
+            self._surely(statement.body)
         elif isinstance(statement, ast.For | ast.AsyncFor):
             self._reads(_read_by(statement.iter))
             self._maybe(statement.body, _names(statement.target, ast.Store))
@@ -253,9 +281,7 @@ class _Body:
                 self._reads(_read_by(item.context_expr))
                 if item.optional_vars is not None:
                     self.done |= _names(item.optional_vars, ast.Store)
-            inner = _Body().of(statement.body)
-            self._reads(inner.read)
-            self.done |= inner.done
+            self._surely(statement.body)
         elif isinstance(statement, ast.Try):
             self._branches([statement.body, *(handler.body for handler in statement.handlers)])
             for part in (statement.orelse, statement.finalbody):
@@ -278,6 +304,11 @@ class _Body:
         for one in inner:
             self._reads(one.read)
         self.done |= set.intersection(*(one.done for one in inner))
+
+    def _surely(self, body: list[ast.stmt]) -> None:
+        inner = _Body().of(body)
+        self._reads(inner.read)
+        self.done |= inner.done
 
     def _maybe(self, body: list[ast.stmt], bound: set[str]) -> None:
         self._reads(_Body().of(body).read - bound)

@@ -106,6 +106,19 @@ def test_the_verdict_names_losses_that_parts_of_a_micro_batch_change(
     assert reason is None if said is None else said in reason
 
 
+def test_under_batch_micro_a_job_that_begins_on_one_gpu_makes_the_steps_of_two(
+    forks: Forks, tmp_path: Path
+) -> None:
+    arguments = ("--max_steps", "3", "--per_device_train_batch_size", "8", "--pads", "true")
+    one, two = (script(forks, tmp_path / name, *arguments) for name in ("one", "two"))
+    for gpus, bed in ((1, one), (2, two)):
+        bed.variables |= {"RESHAPE_SIZES": "1,2", "RESHAPE_MICRO_BATCHES": "2"}
+        bed.runs(gpus)
+    assert losses(one) == near(losses(two))
+    assert len(losses(one)) == 3
+    assert one.position("trainer.json")["verdict"][0] == "exact"
+
+
 def test_a_restart_at_the_same_size_repeats_dropout_and_a_second_call(
     forks: Forks, tmp_path: Path
 ) -> None:

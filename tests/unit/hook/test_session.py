@@ -301,3 +301,12 @@ def test_a_worker_whose_own_disk_is_full_trains_on(tmp_path: Path) -> None:
     ended = job.run(PYTHONPATH=str(ROOT / "sidecar"), RESHAPE_WORKER="1", RESHAPE_WORKERS="2")
     assert (ended.code, ended.lines("SAVED")) == (0, ["SAVED True"]), ended.err
     assert ended.lines("WRITES") == ["WRITES once"]
+
+
+def test_a_loop_that_keeps_no_micro_batches_is_refused_at_its_first_step(
+    script: Path, tmp_path: Path
+) -> None:
+    ended = Job(tmp_path / "job", script).run(RESHAPE_MICRO_BATCHES="2")
+    assert ended.code == 1
+    assert "LoopError: the record says `batch: micro`, and this loop divides" in ended.err
+    assert len(ended.lines("STEP")) == 1

@@ -34,6 +34,16 @@ BODIES = {
     "a value of one branch": ("x = 0", "if batch: x = 1\nprint(x)", {"x"}),
     "a value of all branches": ("", "if batch: x = 1\nelse: x = 2\nprint(x)", set()),
     "a value of a handler": ("x = 0", "try: x = 1\nexcept ValueError: pass\nprint(x)", {"x"}),
+    "a value of each micro-batch": (
+        "job = None",
+        "for part in job.micro_batches(batch): loss = part\nprint(loss)",
+        {"job"},
+    ),
+    "a count of micro-batches": (
+        "job, n = None, 0",
+        "for part in job.micro_batches(batch): n += 1",
+        {"job", "n"},
+    ),
     "the target of an inner loop": ("", "for x in [1]: print(x)", set()),
     "the item of a comprehension": ("", "print([x for x in [1]])", set()),
     "a dictionary": ("shadow = {}", "shadow[batch] = 1", {"shadow"}),
