@@ -166,6 +166,8 @@ class JobView:
     """``per-gpu``: its SideCar starts a training process for each GPU; else ``one``."""
     processes_reason: str | None = None
     """Reason that there are so many; null if the record says so itself."""
+    micro_batches: int | None = None
+    """Micro-batches of a step; null: each GPU has its part of the batch."""
     notify: tuple[str, ...] = ()
     """Targets that are sent what happens to it."""
     hosts: tuple[str, ...] = ()

@@ -217,9 +217,11 @@ def _equal(tolerance: Tolerance, expected: str | None) -> Judgement:
         ("losses", others, max(LOSSES_FLOOR, rounding)),
     ):
         if off > floor:
+            remedy = "" if "micro-batches" in (expected or "") else ", without `batch: micro`"
             reason = (
                 f"another number of GPUs changes the {what} by {off:.1g}, also without a stop, as"
-                " a loss over the samples of one GPU does; a stop on the same GPUs changes nothing"
+                f" a loss over the samples of one GPU does{remedy}; a stop on the same GPUs changes"
+                " nothing"
             )
             return Judgement(Trajectory.STEPS_ONLY, reason)
     within = f"equal within {tolerance.worst():.1g}"

@@ -12,6 +12,7 @@ from reshape_controller.core.knowledge import AccuracySeen, Curve, Measured, Tre
 from reshape_controller.core.machines import Gpu, GpuId, Host, HostId, JobId
 from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.states import (
+    Batch,
     ChangeKind,
     DeadlineKind,
     Framework,
@@ -44,6 +45,7 @@ from reshape_sidecar.wire import (
 __all__ = [
     "MIN_RUNTIME_S",
     "AccuracySeen",
+    "Batch",
     "Change",
     "ChangeKind",
     "Deadline",
@@ -147,6 +149,13 @@ class JobSpec:
     """How its workers are placed, if they may be on several hosts."""
     notify: tuple[str, ...] = ()
     """Names of the targets that are sent what happens to it."""
+    batch: Batch = Batch.DIVIDED
+    """How the samples of a step are given to its GPUs."""
+
+    @property
+    def micro_batches(self) -> int | None:
+        """Number of micro-batches of a step; None: each GPU has its part of the batch."""
+        return max(self.optional_gpus) if self.batch is Batch.MICRO else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,15 @@ class Placement(StrEnum):
     """On as many hosts as possible."""
 
 
+class Batch(StrEnum):
+    """How the samples of a step are given to the GPUs of a job."""
+
+    DIVIDED = "divided"
+    """Each GPU has its part of them."""
+    MICRO = "micro"
+    """In micro-batches, one for each GPU of the largest size; fewer GPUs train several each."""
+
+
 class Mechanism(StrEnum):
     """How a running job gets another number of GPUs. The mechanism and the policy are chosen
     independently."""

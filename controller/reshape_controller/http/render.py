@@ -222,6 +222,7 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         framework=spec.framework.value,
         processes=spec.processes.value,
         processes_reason=spec.processes_reason or None,
+        micro_batches=spec.micro_batches,
         notify=spec.notify,
         length=length_text(spec.length),
         epochs=_epochs(spec.length),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reshape_controller.core.model import GpuId, HostId, Job, JobSpec, LengthUnit
 from reshape_launcher.spec import DeviceMode, LaunchSpec
-from reshape_sidecar.contract import ENV_SIZES
+from reshape_sidecar.contract import ENV_MICRO_BATCHES, ENV_SIZES
 from reshape_sidecar.wire import Processes, Shortcut
 
 
@@ -62,7 +62,7 @@ def launch_spec(
         epoch=epoch,
         device_mode=settings.device_mode,
         host_devices=gpus,
-        env=spec.env + _sizes(spec),
+        env=spec.env + _batch(spec),
         dataset=spec.dataset,
         framework=spec.framework.value,
         length_epochs=value if unit is LengthUnit.EPOCHS else None,
@@ -88,11 +88,13 @@ def launch_spec(
     )
 
 
-def _sizes(spec: JobSpec) -> tuple[tuple[str, str], ...]:
-    """Return the variable by which the hook of a PyTorch job knows the job's GPU counts."""
+def _batch(spec: JobSpec) -> tuple[tuple[str, str], ...]:
+    """Return the variables by which the hook of a PyTorch job divides a step among GPU counts."""
     if spec.processes is not Processes.PER_GPU:
         return ()
-    return ((ENV_SIZES, ",".join(map(str, spec.optional_gpus))),)
+    count = spec.micro_batches
+    micro = () if count is None else ((ENV_MICRO_BATCHES, str(count)),)
+    return ((ENV_SIZES, ",".join(map(str, spec.optional_gpus))), *micro)
 
 
 def _both(daemon: Shortcut, record: Shortcut) -> Shortcut:

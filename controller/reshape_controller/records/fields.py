@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from reshape_controller.core.model import (
     MIN_RUNTIME_S,
+    Batch,
     Framework,
     OnMaxRun,
     Placement,
@@ -209,6 +210,14 @@ class RecordFields(BaseModel):
         " GPU, as `torchrun` does; default: `per-gpu` if the script's text shows that it trains so"
         " (training.md), otherwise `one`",
         examples=["one"],
+    )
+    batch: Annotated[Batch, Field(strict=False)] | None = Field(
+        Batch.DIVIDED,
+        description="with `processes: per-gpu`, `divided`: each GPU has its part of the samples of"
+        " a step; `micro`: they stay together in micro-batches, one for each GPU of the largest of"
+        " `optional_gpus`, and fewer GPUs train several each; every size must divide the largest"
+        " (pytorch.md, Micro-batches)",
+        examples=["divided"],
     )
     code: Text | None = Field(
         None,

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from reshape_controller.core.model import (
     MIN_RUNTIME_S,
+    Batch,
     FieldError,
     JobSpec,
     Length,
@@ -26,7 +27,11 @@ from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, printable, shown
 from reshape_controller.records.fields import NESTED, RETRIES, Handover, RecordFields
-from reshape_controller.records.processes import ProcessChoice, choose_processes
+from reshape_controller.records.processes import (
+    ProcessChoice,
+    choose_processes,
+    no_micro_batches,
+)
 from reshape_controller.records.text import load_json, load_yaml
 from reshape_gpu.locations import NoSuchUser, is_local, resolved
 from reshape_sidecar.wire import OnSaveTimeout, Shortcut
@@ -62,6 +67,10 @@ def parse_record(value: object, *, folder: Path | None = None, looks: bool = Fal
     if errors:
         raise RecordInvalid(tuple(_in_order(errors)), **_owner(record))
     chosen = choose_processes(fields, absolute["code"], reads=looks)
+    if fields.batch is Batch.MICRO:
+        errors += no_micro_batches(chosen, absolute["code"] if looks else None)
+    if errors:
+        raise RecordInvalid(tuple(errors), **_owner(record))
     return _spec(fields, absolute, chosen)
 
 
@@ -197,5 +206,6 @@ def _spec(
         span=fields.span or Spans.NEVER,
         placement=fields.placement or Placement.PACK,
         notify=tuple(dict.fromkeys(fields.notify or ())),
+        batch=fields.batch or Batch.DIVIDED,
         shared_memory_bytes=rules.shared_memory_bytes(fields),
     )

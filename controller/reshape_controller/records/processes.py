@@ -7,14 +7,16 @@ reason. A stored record is never judged again.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.core.model import Framework
+from reshape_controller.core.model import FieldError, Framework
 from reshape_controller.records.command import module_of, script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.launchers import Launch, LaunchError, parse_launch
-from reshape_controller.records.script_forms import ALONE, UNDERSTOOD
+from reshape_controller.records.script_forms import ALONE, IN_MICRO_BATCHES, UNDERSTOOD
 from reshape_controller.records.script_modules import Program, Unread
 from reshape_gpu.locations import is_local
 from reshape_sidecar.wire import Processes
@@ -81,6 +83,28 @@ def _framework(command: tuple[str, ...], code: str | None) -> Framework:
     return (
         Framework.PYTORCH if imports & _PYTORCH and not imports & _TENSORFLOW else Framework.KERAS
     )
+
+
+def no_micro_batches(chosen: ProcessChoice, code: str | None) -> Iterator[FieldError]:
+    """Yield why a job of ``chosen`` processes has no ``batch: micro``.
+
+    ``code``: the absolute folder of its code; None: it cannot be read here, so its process says so.
+    """
+    if chosen.framework is not Framework.PYTORCH:
+        what = f"micro is for framework pytorch, and this record's is {chosen.framework.value}"
+        yield FieldError("batch", what, "write framework: pytorch, or leave batch out")
+        return
+    if chosen.processes is Processes.ONE:
+        because = f": {chosen.reason}" if chosen.reason else ""
+        what = f"micro is for a process for each GPU, and the job has one{because}"
+        yield FieldError("batch", what, "write processes: per-gpu, or leave batch out")
+        return
+    with contextlib.suppress(Unread):
+        found = _program(chosen.command, code).form()
+        if found.form not in IN_MICRO_BATCHES:
+            what = f"micro is for job.batches and trainers, and the script {found.text}"
+            hint = "loop over job.batches and job.micro_batches, or leave batch out"
+            yield FieldError("batch", what, hint)
 
 
 def _per_gpu(reason: str, command: tuple[str, ...], launch: Launch | None) -> ProcessChoice:

@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape_controller.core.model import FieldError, Framework, Host, JobSpec, Placement, Spans
+from reshape_controller.core.model import (
+    Batch,
+    FieldError,
+    Framework,
+    Host,
+    JobSpec,
+    Placement,
+    Spans,
+)
 from reshape_controller.records.command import script_of
 from reshape_controller.records.errors import shown
 from reshape_controller.records.fields import RecordFields
@@ -42,6 +50,7 @@ def broken(
     yield from _sizes(fields)
     yield from _lengths(fields, bad, given)
     yield from _processes(fields)
+    yield from _micro_batches(fields)
     yield from _span(fields)
     yield from _memory(fields)
     yield from _texts(fields)
@@ -179,6 +188,19 @@ def _processes(fields: RecordFields) -> Iterator[FieldError]:
     except LaunchError as error:
         what, _, remedy = str(error).partition("; ")
         yield FieldError("command", f"{what}, and processes is per-gpu", remedy)
+
+
+def _micro_batches(fields: RecordFields) -> Iterator[FieldError]:
+    if fields.batch is not Batch.MICRO:
+        return
+    largest = max(fields.optional_gpus or (1,))
+    if odd := [size for size in fields.optional_gpus or () if largest % size]:
+        yield FieldError(
+            "batch",
+            f"micro makes {largest} micro-batches a step, one for each GPU of the largest size, and"
+            f" {_these(odd)} GPUs cannot share them equally",
+            f"leave {_these(odd)} out of optional_gpus, or leave batch out",
+        )
 
 
 def _span(fields: RecordFields) -> Iterator[FieldError]:

@@ -9,6 +9,7 @@ from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.rules import LENGTHS
 
 CHOICES = {
+    "batch": "Batch",
     "framework": "Framework",
     "on_save_timeout": "OnSaveTimeout",
     "on_max_run": "OnMaxRun",

@@ -50,6 +50,8 @@ class Form(StrEnum):
 
 UNDERSTOOD = (Form.BATCHES, Form.TRAINER, Form.LIGHTNING, Form.GROUP)
 """Forms that train in one process per GPU, on any number of GPUs."""
+IN_MICRO_BATCHES = (Form.BATCHES, Form.TRAINER, Form.LIGHTNING)
+"""Forms that can keep the samples of a micro-batch together."""
 ALONE = (Form.SESSION, Form.OWN, Form.OWN_COUNT)
 """Forms that may count on a process that knows itself to be the first or the only one."""
 

@@ -183,6 +183,12 @@ def test_a_reshaped_job_has_a_trajectory(fields: dict[str, object], said: str | 
     assert [" ".join(line.split()[1:]) for line in found] == ([] if said is None else [said])
 
 
+def test_a_job_of_micro_batches_says_how_many_a_step_has() -> None:
+    fields = {"framework": "pytorch", "processes": "per-gpu", "processes_reason": "its script"}
+    shown = lines(describe(job(**fields, micro_batches=4)))
+    assert any("per-gpu, with 4 micro-batches a step: its script" in line for line in shown)
+
+
 def test_a_halted_job_is_shown_as_paused() -> None:
     paused = job(state="halted", stage="none", reason="paused by ada")
     for shown in (job_tables.jobs_table((paused,), NOW_S), describe(paused)):

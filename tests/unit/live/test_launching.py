@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.core.model import GpuId, HostId, JobId
+from reshape_controller.core.model import Batch, GpuId, HostId, JobId
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_launcher.spec import DeviceMode
 from reshape_sidecar import codec
-from reshape_sidecar.contract import ENV_SIZES
+from reshape_sidecar.contract import ENV_MICRO_BATCHES, ENV_SIZES
 from reshape_sidecar.wire import Processes, Shortcut
 from tests.support.world import World
 
@@ -63,10 +63,15 @@ def test_the_processes_of_a_pytorch_job_know_the_sizes_that_it_may_have() -> Non
     world = World().boot()
     world.submit("one", 1, 2, env=(("A", "1"),))
     world.submit("several", 1, 2, env=(("A", "1"),), processes=Processes.PER_GPU)
+    world.submit("together", 1, 2, processes=Processes.PER_GPU, batch=Batch.MICRO)
     settings = LaunchSettings("http://127.0.0.1:1", Path("/srv"))
     jobs = world.engine.state.jobs
     found = {
         name: launch_spec(settings, jobs[JobId(name)], HostId("h"), (), 1, 60.0).env
-        for name in ("one", "several")
+        for name in ("one", "several", "together")
     }
-    assert found == {"one": (("A", "1"),), "several": (("A", "1"), (ENV_SIZES, "1,2"))}
+    assert found == {
+        "one": (("A", "1"),),
+        "several": (("A", "1"), (ENV_SIZES, "1,2")),
+        "together": ((ENV_SIZES, "1,2"), (ENV_MICRO_BATCHES, "2")),
+    }

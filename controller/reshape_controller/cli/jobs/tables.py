@@ -323,7 +323,8 @@ def _processes(job: JobView) -> str:
     if job.framework != "pytorch":
         return ""
     because = f": {one_line(job.processes_reason)}" if job.processes_reason else ""
-    return f"{job.processes or 'one'}{because}"
+    parts = f", with {job.micro_batches} micro-batches a step" if job.micro_batches else ""
+    return f"{job.processes or 'one'}{parts}{because}"
 
 
 def _standby(job: JobView) -> str:

@@ -37,6 +37,7 @@ from reshape_profiles import loader, verification
 from reshape_profiles.schema import Profile, Verification
 from reshape_profiles.training_run import RunFailed, Script
 from reshape_sidecar import gpu
+from reshape_sidecar.contract import ENV_MICRO_BATCHES
 from reshape_sidecar.wire import Processes, Trajectory
 
 SEED = 1
@@ -158,7 +159,7 @@ def _script(
                 global_batch=spec.global_batch,
                 timeout_s=timeout_s,
                 framework=spec.framework.value,
-                env=spec.env,
+                env=spec.env + _micro(spec.micro_batches),
                 seed=SEED if spec.seed is None else spec.seed,
                 processes=spec.processes,
             ),
@@ -174,12 +175,17 @@ def _script(
             job_type=view.job_type or view.name,
             timeout_s=timeout_s,
             framework=view.framework or Framework.KERAS.value,
+            env=_micro(view.micro_batches),
             seed=SEED,
             processes=Processes(view.processes or Processes.ONE),
         ),
         min(view.optional_gpus),
         view.job_type,
     )
+
+
+def _micro(count: int | None) -> tuple[tuple[str, str], ...]:
+    return () if count is None else ((ENV_MICRO_BATCHES, str(count)),)
 
 
 def _sizes(text: str | None, smallest: int) -> tuple[int, ...]:
