@@ -138,7 +138,8 @@ def _folder(field: str, text: str, path: str, spec: LaunchSpec, settings: PodSet
     """Return the folder in the pod: a claim is at ``path``, another as it is in the image.
 
     Of a claim that is listed the listed folder is mounted, and the record's folder is below it: a
-    link there leads to nothing outside. Of any other claim the record's folder itself is mounted.
+    link there leads to nothing outside. Of the storage claim it is at least the outermost folder.
+    Of any other claim, accepted by an earlier list, the record's folder itself is mounted.
     """
     if text.startswith(_SCHEME):
         named = _claim(field, text)
@@ -165,7 +166,11 @@ def _folder(field: str, text: str, path: str, spec: LaunchSpec, settings: PodSet
 def _opened(field: str, named: ClaimMount, user: str, settings: PodSettings) -> OpenClaim | None:
     """Return the listed claim that holds a record's folder, with the folder to mount; None if none
     does."""
-    for listed in settings.claims or ():
+    claims = settings.claims
+    if claims is None:  # the storage claim is open to all
+        storage = settings.storage_claim
+        claims = () if storage is None else (OpenClaim(storage, read_only=False),)
+    for listed in claims:
         if listed.claim != named.claim or (listed.read_only and field == "checkpoints"):
             continue
         if _USER in listed.folder and not _FOLDER.match(user):
@@ -195,7 +200,8 @@ def _problem(field: str, text: str, user: str, settings: PodSettings) -> RecordR
         named = _claim(field, text)
     except RecordRefused:
         return None  # told already, with its own remedy
-    first = named.sub_path.partition("/")[0]
+    # Some volumes take names in any case, and without dots and blanks at their end.
+    first = named.sub_path.partition("/")[0].lower().rstrip(". ")
     if named.claim == settings.storage_claim and (not first or _JOB_FOLDER.match(first)):
         what = f"{text!r} has the folders of jobs, which no record may name"
         return RecordRefused(field, what, "name another folder of the claim")

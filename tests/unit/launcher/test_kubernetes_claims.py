@@ -46,6 +46,9 @@ FOREIGN = {
     "another job's checkpoints as data": {"dataset": f"claim:storage/{OTHERS}/checkpoints"},
     "another job's logs as code": {"code": f"claim:storage/{OTHERS}/attempt-1/logs"},
     "a folder of jobs with dots before it": {"code": f"claim:storage/.//./{OTHERS}"},
+    "another job's folder in capitals": {"code": f"claim:storage/{OTHERS.upper()}/logs"},
+    "another job's folder with a dot": {"checkpoints": f"claim:storage/{OTHERS}./checkpoints"},
+    "another job's folder with a blank": {"dataset": f"claim:storage/{OTHERS} ./checkpoints"},
     "the whole storage claim": {"dataset": "claim:storage"},
     "the whole storage claim with dots": {"checkpoints": "claim:storage/./"},
     "a claim that nobody opened": {"dataset": "claim:theirs/data"},
@@ -98,7 +101,8 @@ def test_without_a_list_the_storage_claim_is_open_outside_of_the_folders_of_jobs
     )
     assert refusals(spec, UNLISTED) == ()
     code, checkpoints, dataset, _logs = mounts_of(spec, UNLISTED).claims
-    assert code == ClaimMount("storage", CODE, "code/x", read_only=False)
+    assert code == ClaimMount("storage", CODE, "code", read_only=False)
+    assert mounts_of(spec, UNLISTED).code == f"{CODE}/x", "a link below leads nowhere else"
     assert checkpoints == ClaimMount("storage", CHECKPOINTS, "c", read_only=False)
     assert dataset == ClaimMount("storage", DATASET, "d", read_only=True)
     assert refusals(ada(), UNLISTED) == (), "its own folder, which it does not name"
