@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import time
@@ -33,6 +34,10 @@ WAIT_MAX_S = 30.0
 """Longest time for which a request waits for more."""
 AUTHORIZE_S = 1.0
 """Longest time during that wait between two checks of the token."""
+LOOKED_AT_MAX, NAMED_MAX = 1_000, 20
+"""Entries of a folder that are looked at for names of log files, and names that are told."""
+READS_MAX = 5
+"""Tries to read a part that is freed meanwhile."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\.log")
 
 
@@ -175,11 +180,12 @@ def read(
     except OSError:
         return None
     try:
-        while True:
+        for _ in range(READS_MAX):
             chunk = _chunk(fd, attempt, start, tail)
             # The oldest part may have been freed during the read.
             if data_begin(fd, os.fstat(fd).st_size) <= chunk.offset or not chunk.data:
                 return chunk
+        return None  # a program frees it without end
     finally:
         os.close(fd)
 
@@ -216,13 +222,21 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
+def _names(folder: Path) -> list[str]:
+    """Return the names of some log files in a folder, in which a job may make any number."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in itertools.islice(entries, LOOKED_AT_MAX)]
+        return sorted(filter(_NAME.fullmatch, names))[:NAMED_MAX]
+    return []
+
+
 def _no_log(row: JobRow, name: str, folder: Path | None) -> Exception:
     job: Job | None = row.job
     if job is None:
         return not_found(f"{row.name} was rejected and never ran", f"reshape describe {row.id}")
     why = job.reason or row.state.value
     if folder is not None and name != TRAINING_LOG:
-        there = ", ".join(sorted(path.name for path in folder.glob("*.log"))) or "none yet"
+        there = ", ".join(_names(folder)) or "none yet"
         return not_found(f"{job.id} has no {name}", f"its log files: {there}")
     if folder is not None and row.state.terminal:
         what = f"{job.id} has no {name}: its training did not start: {why}"

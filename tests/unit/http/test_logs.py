@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.http.logs import PAGE_BYTES_MAX, read
+from reshape_controller.http import logs as logs_module
+from reshape_controller.http.logs import NAMED_MAX, PAGE_BYTES_MAX, read
 from reshape_sidecar.init.logs import HOLE_BYTES, rotate
 from tests.support import log_lines
 from tests.support.http_bed import RECORD, Answer, Api, api
@@ -173,6 +174,26 @@ def test_only_plain_files_of_the_log_folder_are_read(tmp_path: Path) -> None:
             assert (await it.get(f"/v1/jobs/job/logs?file={name}")).code == 400, name
 
     run(tmp_path, test)
+
+
+def test_of_a_folder_with_many_files_a_few_are_looked_at_and_named(tmp_path: Path) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        for number in range(3000):
+            (logs / f"file-{number}.log").touch()
+        answer = await it.get("/v1/jobs/job/logs?file=none.log")
+        assert answer.code == 404
+        assert answer.json["hint"].count(".log") == NAMED_MAX
+
+    run(tmp_path, test)
+
+
+def test_a_log_that_is_freed_without_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.log").write_bytes(b"text\n" * 1000)
+    begins = iter(range(0, 10**6, 2))
+    monkeypatch.setattr(logs_module, "data_begin", lambda fd, size: next(begins))
+    assert read(tmp_path / "x.log", 1, 0, 0) is None
 
 
 def test_a_job_without_a_container_has_no_log_yet_and_says_why(tmp_path: Path) -> None:
