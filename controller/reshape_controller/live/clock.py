@@ -29,6 +29,8 @@ DOUBT_S = 86_400.0
 NOTE_EVERY_S = 10.0
 _NOTE_BYTES_MAX = 256
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+TIME_MAX_S = 253_402_300_799.0
+"""The last second of the year 9999: a note of a later one is damaged."""
 FOLLOW_RATIO = 0.1
 """Largest relative correction of the rate at which time passes, to follow the machine's clock."""
 
@@ -125,11 +127,11 @@ class ClockNote:
             text = foreign.read_text(self._path, _NOTE_BYTES_MAX, follow=False)
             boot, since_s, at_s = text.split()
             passed_s = self._since_boot_s() - float(since_s)
-            noted_s = float(at_s)
+            now_s = float(at_s) + passed_s
         except (OSError, ValueError):
             return None
         same = boot == files.boot_id() != files.UNKNOWN_BOOT and passed_s >= 0.0
-        return noted_s + passed_s if same else None
+        return now_s if same and 0.0 <= now_s <= TIME_MAX_S else None
 
     def write(self, at_s: float) -> None:
         """Note the time; one that cannot be noted changes nothing."""

@@ -116,7 +116,9 @@ def test_a_clock_that_drifts_or_is_slewed_stays_trusted(tmp_path: Path) -> None:
     assert abs(clock.off_s()) < FAR_S
 
 
-@pytest.mark.parametrize("damage", ["empty", "words", "fifo", "folder", "loop", "zeros", "later"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "words", "fifo", "folder", "loop", "zeros", "later", "nan", "endless"]
+)
 def test_a_damaged_note_says_nothing_and_stops_nothing(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "clock"
     note = ClockNote(path, lambda: 100.0)
@@ -140,6 +142,10 @@ def test_a_damaged_note_says_nothing_and_stops_nothing(tmp_path: Path, damage: s
             path.write_bytes(bytes(10_000))
         case "later":
             path.write_text(text.replace("100.000", "900.000"))
+        case "nan":
+            path.write_text(text.replace("7.000", "nan"))
+        case "endless":
+            path.write_text(text.replace("7.000", "1e300"))
     assert note.now_s() is None
     note.write(8.0)
     assert note.now_s() == (None if damage == "folder" else 8.0)
