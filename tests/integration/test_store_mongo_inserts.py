@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from bson import Regex
+from pymongo.errors import OperationFailure
 
 from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
@@ -91,6 +94,28 @@ def test_no_document_whatever_stops_the_inbox_or_stays_in_it(
         lenient = user.jobs.with_options(codec_options=LENIENT)
         shown = [document["reshape"]["state"] for document in lenient.find({})]
         assert shown == ["rejected", "rejected"]
+
+    run(address, work)
+
+
+@pytest.mark.parametrize("identity", [{"$where": "1"}, {"$gt": ""}, Regex("^a")])
+@pytest.mark.parametrize("collection", ["jobs", "inbox"])
+def test_an_id_that_is_a_condition_is_refused_by_the_server_or_stands_for_itself(
+    address: str, user: Database, collection: str, identity: object
+) -> None:
+    async def work(store: MongoStore) -> None:
+        user[collection].insert_one({"_id": "a good one", "kind": "cancel"})
+        with contextlib.suppress(OperationFailure):  # the server's own refusal is an answer too
+            user[collection].insert_one({"_id": identity, "kind": "cancel"})
+        count = user[collection].count_documents({})
+        first, *others = await store.requests(10)
+        assert len(others) == count - 1
+        for item in (each for each in (first, *others) if "a good one" not in each.id):
+            await store.acknowledge((item.id,))
+        left = [each.id for each in await store.requests(10)]
+        assert any("a good one" in each for each in left), "it is no other's request"
+        # The server of these tests compares no pattern with itself; a genuine one takes none.
+        assert len(left) == 1 or isinstance(identity, Regex)
 
     run(address, work)
 

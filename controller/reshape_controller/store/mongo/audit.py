@@ -12,6 +12,7 @@ from typing import Any
 
 from reshape_controller.store.mongo import documents, inbox, profiles, projections
 from reshape_controller.store.mongo.log import Database, last_seq
+from reshape_controller.store.mongo.request_fields import exactly
 from reshape_controller.store.protocol import Changes
 
 Document = dict[str, Any]
@@ -57,7 +58,7 @@ async def rewrite(database: Database, expected_changes: tuple[Changes, ...], end
         collection = wrong.name.partition("/")[0]
         # Only if no later append has written it since it was read.
         seq = wrong.actual.get(wrong.stamp) if wrong.actual is not None else None
-        as_read = {"_id": wrong.identity, wrong.stamp: seq}
+        as_read = {"_id": exactly(wrong.identity), wrong.stamp: seq}
         write = projections.Write(as_read, wrong.fields)
         await projections.write_all(database[collection], [write])
 
@@ -84,12 +85,12 @@ async def forget(database: Database, rows: tuple[str, ...]) -> None:
     """Remove documents by name. A copy of a job's document stays, and becomes a new insert."""
     for name in rows:
         if name.startswith(_COPIES):
-            copy = {"_id": inbox.decoded(name, _COPIES)}
+            copy = {"_id": exactly(inbox.decoded(name, _COPIES))}
             await database.jobs.update_one(copy, {"$unset": {"reshape": ""}})
             continue
         collection, _, identity = name.partition("/")
         if identity.startswith(_NO_TEXT):
-            odd = {"_id": inbox.decoded(identity, _NO_TEXT)}
+            odd = {"_id": exactly(inbox.decoded(identity, _NO_TEXT))}
             await database[collection].delete_one(odd)
             continue
         field = "reshape.id" if collection == "jobs" else "_id"
@@ -124,7 +125,7 @@ async def _wrong(
 
 async def _jobs(database: Database, changes: Changes) -> AsyncIterator[_Comparison]:
     for row, place, fields in await projections.job_documents(database, changes.jobs):
-        document = await database.jobs.find_one({"_id": place})
+        document = await database.jobs.find_one({"_id": exactly(place)})
         flat = _flat(document) if document is not None else None
         yield _Comparison(f"jobs/{row.id}", place, fields, flat, "reshape.seq")
 

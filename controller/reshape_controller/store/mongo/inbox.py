@@ -22,6 +22,7 @@ from pymongo.errors import DuplicateKeyError, WriteError
 from reshape_controller.store.conventions import READ_BYTES_MAX
 from reshape_controller.store.mongo import request_fields
 from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.mongo.request_fields import exactly
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError, request_key
 
 Document = dict[str, Any]
@@ -82,16 +83,19 @@ async def remove(database: Database, ids: tuple[str, ...]) -> None:
     """Remove requests; one that is gone already is no error."""
     inserted, fields, others = _by_source(ids)
     for collection, documents in others.items():
-        await database[collection].delete_many({"_id": {"$in": documents}})
+        plain = [each for each in documents if exactly(each) is each]
+        await database[collection].delete_many({"_id": {"$in": plain}})
+        for odd in (each for each in documents if exactly(each) is not each):
+            await database[collection].delete_one({"_id": exactly(odd)})
     for each in fields:
         await request_fields.answer(database, each, "")
     for identity in inserted:
         try:
             await database.jobs.update_one(
-                {"_id": identity, "reshape.taken": None}, {"$set": {"reshape.taken": True}}
+                {"_id": exactly(identity), "reshape.taken": None}, {"$set": {"reshape.taken": True}}
             )
         except WriteError:  # see _mark; the job has a document of its own
-            await database.jobs.delete_one({"_id": identity})
+            await database.jobs.delete_one({"_id": exactly(identity)})
 
 
 async def refuse(database: Database, item: str, text: str) -> None:
@@ -104,9 +108,11 @@ async def refuse(database: Database, item: str, text: str) -> None:
     for collection, documents in others.items():
         for identity in documents:
             try:
-                await database[collection].update_one({"_id": identity}, {"$set": {"error": text}})
+                await database[collection].update_one(
+                    {"_id": exactly(identity)}, {"$set": {"error": text}}
+                )
             except WriteError:
-                await database[collection].delete_one({"_id": identity})
+                await database[collection].delete_one({"_id": exactly(identity)})
 
 
 def _by_source(ids: tuple[str, ...]) -> tuple[list[object], list[str], dict[str, list[object]]]:
@@ -178,7 +184,8 @@ async def _mark(database: Database, identity: object, key: str) -> None:
     """Mark an inserted record, so that the projection finds it by the id of its job."""
     try:
         await database.jobs.update_one(
-            {"_id": identity, "reshape.key": {"$ne": key}}, {"$set": {"reshape": {"key": key}}}
+            {"_id": exactly(identity), "reshape.key": {"$ne": key}},
+            {"$set": {"reshape": {"key": key}}},
         )
     except WriteError:
         return  # its field names cannot be updated; the job gets a document of its own

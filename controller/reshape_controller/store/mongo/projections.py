@@ -23,6 +23,7 @@ from reshape_controller.store.mongo import documents as mongo_documents
 from reshape_controller.store.mongo.documents import Document
 from reshape_controller.store.mongo.inbox import key_of
 from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.mongo.request_fields import exactly
 from reshape_controller.store.protocol import (
     REQUEST_KEY_LENGTH,
     Changes,
@@ -251,7 +252,8 @@ async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
 
 
 def _newest_job(row: JobRow, place: object) -> Write:
-    older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
+    earlier = [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]
+    older = {"_id": exactly(place), "$or": earlier}
     return Write(older, mongo_documents.fields_of(row), upsert=place == row.id)
 
 

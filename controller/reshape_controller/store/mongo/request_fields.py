@@ -15,7 +15,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from bson import json_util
+from bson import Regex, json_util
 from bson.codec_options import DatetimeConversion
 from bson.json_util import JSONMode, JSONOptions
 from pymongo.errors import WriteError
@@ -50,6 +50,12 @@ _PROJECTED: dict[str, Document] = {
     "gpus": {"seq": {"$gt": 0}},
 }
 _FIELDS = ("request", "request_size", "request_user")
+
+
+def exactly(identity: object) -> object:
+    """Return the condition for this ``_id``: a document or a pattern in it stands for itself, and
+    is no condition of its inserter."""
+    return {"$eq": identity} if isinstance(identity, (dict, Regex)) else identity
 
 
 async def pending(database: Database, limit: int) -> AsyncIterator[InboxItem]:
@@ -109,7 +115,7 @@ async def _answer(
     # Only if the field is unchanged: a newer request is read next time. (A text that is no UTF-8
     # cannot be compared.)
     exact = isinstance(word, str) and "\ufffd" not in word
-    where = {"_id": identity, **({"request": word} if exact else {})}
+    where = {"_id": exactly(identity), **({"request": word} if exact else {})}
     if size is not None:
         where["request_size"] = size
     change: Document = {"$unset": dict.fromkeys(_FIELDS, "")}
@@ -121,4 +127,6 @@ async def _answer(
     try:
         await database[collection].update_one(where, change)
     except WriteError:
-        await database[collection].update_one({"_id": identity}, {"$unset": {"request": ""}})
+        await database[collection].update_one(
+            {"_id": exactly(identity)}, {"$unset": {"request": ""}}
+        )
