@@ -84,7 +84,10 @@ def _name(spec: JobSpec) -> tuple[str, str]:
 
 
 def _folder(spec: JobSpec) -> str | None:
-    return None if spec.checkpoints is None else os.path.normpath(spec.checkpoints)
+    if spec.checkpoints is None:
+        return None
+    found = os.path.normpath(spec.checkpoints)
+    return found.removeprefix("/") if found.startswith("//") else found  # POSIX keeps two of them
 
 
 def _taken(field: str, value: str, what: str, holder: Job | None, spec: JobSpec) -> FieldError:

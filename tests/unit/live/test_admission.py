@@ -33,11 +33,12 @@ def test_a_name_is_free_once_its_job_has_ended_and_a_folder_once_its_container_h
     admission.admit(spec)
 
 
-def test_two_jobs_that_live_have_no_checkpoint_folder_in_common() -> None:
+@pytest.mark.parametrize("other", ["/data//run/", "//data/run", "/data/./x/../run", "///data/run"])
+def test_two_jobs_that_live_have_no_checkpoint_folder_in_common(other: str) -> None:
     world = World().boot()
     admission = Admission(lambda: world.engine.state)
     first = JobSpec("a", ("python", "train.py"), (4,), checkpoints="/data/run")
-    second = replace(first, name="b", checkpoints="/data//run/")
+    second = replace(first, name="b", checkpoints=other)
     admission.admit(first)
     with pytest.raises(Refused, match="'/data/run' is the checkpoint folder of a job") as refused:
         admission.admit(second)
