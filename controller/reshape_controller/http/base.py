@@ -23,6 +23,7 @@ from reshape_controller.access.identity import OPERATOR, Identity, Role
 from reshape_controller.access.rights import Right, Verdict, decide, lists_all, refusal
 from reshape_controller.access.sessions import Session
 from reshape_controller.core.errors import UnknownJob
+from reshape_controller.http.connections import credential
 from reshape_controller.http.context import Access, Context
 from reshape_controller.http.errors import (
     ApiError,
@@ -204,9 +205,9 @@ class Gate(tornado.web.RequestHandler):
             self.context.paces.take(self._identity, self.share())
         except TooSoon as error:
             refuse = self.application.settings.get("refuse")
-            authorization = self.request.headers.get("Authorization")
-            if refuse is not None and authorization:
-                refuse(authorization, error.again_after_s, f"{to_json(error.body)}\n".encode())
+            whose = credential(self.request.headers)
+            if refuse is not None and whose:
+                refuse(whose, error.again_after_s, f"{to_json(error.body)}\n".encode())
             raise
 
     def share(self) -> str:

@@ -34,7 +34,9 @@ RESERVED_FILES = 256
 TLS_BEGINS = b"\x16"
 """First byte of a TLS connection; none of HTTP's methods begins with it."""
 TOLD_MAX = 1_000
-"""Values of Authorization that are refused for a while; with more, the oldest is forgotten."""
+"""Credentials that are refused for a while; with more, the oldest is forgotten."""
+SESSION_COOKIE = "reshape"
+"""Part of the name of each session's cookie."""
 TOO_SOON = {
     "Cache-Control": "no-store",
     "Content-Type": "application/json; charset=utf-8",
@@ -54,6 +56,16 @@ def connections_max(servers: int = 1) -> int:
     if soft == resource.RLIM_INFINITY:
         soft = 1 << 20
     return max(1, (soft - min(RESERVED_FILES, soft // 2)) // servers)
+
+
+def credential(headers: httputil.HTTPHeaders) -> str:
+    """Return the token of a request, else the cookies of its session, however they are written
+    around it; empty without one."""
+    words = headers.get("Authorization", "").split()
+    if words:
+        return words[-1]
+    cookies = (each.strip() for each in headers.get("Cookie", "").split(";"))
+    return ";".join(each for each in cookies if SESSION_COOKIE in each.partition("=")[0])
 
 
 class BoundedServer(tornado.httpserver.HTTPServer):
@@ -76,7 +88,7 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         self._asked: set[IOStream] = set()
         """Connections on which a request has come."""
         self._told: dict[str, tuple[float, bytes]] = {}
-        """By the value of Authorization: until when its requests are refused, and the answer."""
+        """By credential: until when its requests are refused, and the answer."""
         self._log_at_s = 0.0
         self.on_room: Callable[[], None] = lambda: None
         """Called when a connection has closed."""
@@ -155,16 +167,16 @@ class BoundedServer(tornado.httpserver.HTTPServer):
         self._waiting[stream] = time.monotonic()
         self._asked.add(stream)
 
-    def refuse(self, authorization: str, wait_s: float, body: bytes) -> None:
-        """Answer requests with this value of Authorization with 429 for so long."""
-        self._told.pop(authorization, None)
-        self._told[authorization] = time.monotonic() + wait_s, body
+    def refuse(self, whose: str, wait_s: float, body: bytes) -> None:
+        """Answer requests with this credential with 429 for so long."""
+        self._told.pop(whose, None)
+        self._told[whose] = time.monotonic() + wait_s, body
         if len(self._told) > TOLD_MAX:
             del self._told[next(iter(self._told))]
 
-    def refusal(self, authorization: str) -> bytes | None:
+    def refusal(self, whose: str) -> bytes | None:
         """The answer to a request that comes before it may; None if it may come."""
-        until_s, body = self._told.get(authorization, (0.0, b""))
+        until_s, body = self._told.get(whose, (0.0, b""))
         return body if time.monotonic() < until_s else None
 
     def on_permitted(self, stream: IOStream | None, *, is_open: bool) -> None:
@@ -251,7 +263,7 @@ class _UntilHeaders(httputil.HTTPMessageDelegate):
         headers: httputil.HTTPHeaders,
     ) -> Awaitable[None] | None:
         self._server.on_headers(self._stream)
-        body = self._server.refusal(headers.get("Authorization", ""))
+        body = self._server.refusal(credential(headers))
         if body is not None:
             self._inner = _TooSoon(self._connection, body)
         return self._inner.headers_received(start_line, headers)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tornado import httputil
 
 from reshape_controller.access.identities import Identities
 from reshape_controller.access.identity import OPERATOR, Identity, Role
@@ -191,6 +192,23 @@ def test_probes_and_the_page_are_answered_while_strangers_of_the_same_address_ar
         assert (await it.get("/v1/jobs")).code == 200
 
     run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [
+        ("Authorization", ("Bearer abc", "bEaReR abc", "Bearer    abc  ", "Bearer\tabc"), "abc"),
+        ("Cookie", ("reshape-1=x", "a=1; reshape-1=x", "b=;reshape-1=x ;c=2"), "reshape-1=x"),
+        ("Cookie", ("__Host-reshape=y", "a=1; __Host-reshape=y"), "__Host-reshape=y"),
+        ("Cookie", ("a=reshape", ""), ""),
+        ("Authorization", ("", "  "), ""),
+    ],
+)
+def test_a_credential_is_one_however_it_is_written(
+    name: str, values: tuple[str, ...], found: str
+) -> None:
+    headers = [httputil.HTTPHeaders({name: value}) for value in values]
+    assert {connections.credential(each) for each in headers} == {found}
 
 
 def test_who_is_told_to_wait_is_forgotten_after_a_while_and_with_many_others() -> None:
