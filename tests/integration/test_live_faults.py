@@ -38,7 +38,14 @@ from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_launcher.leases import Lease, StoredLease
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
 from reshape_sidecar.wire import Observed, Phase
-from tests.integration.test_live_loop import HOST, GiveHalf, running, spec, start
+from tests.integration.test_live_loop import (
+    HOST,
+    GiveHalf,
+    records,
+    running,
+    spec,
+    start,
+)
 from tests.support.live_fakes import ONE_PERSON, FakeLauncher
 
 
@@ -423,6 +430,47 @@ def test_a_report_at_which_the_engine_fails_sets_its_attempt_apart_and_all_else_
             third = await daemon.control.submit(spec("third", 2))
             await daemon.until(lambda: daemon.state_of(third) == ("running", 2))
             assert daemon.loop.problem == ""
+
+    asyncio.run(scenario())
+
+
+class Told(FakeLauncher):
+    """A launcher that finds the words of a hostile program in the files of an attempt."""
+
+    words = "half: \ud800 " + "x" * (1 << 20)
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        return tuple(replace(each, reason=self.words) for each in await super().containers())
+
+
+def test_no_word_in_the_files_of_an_attempt_hides_the_ends_of_containers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = Told()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.control.submit(spec("first", 2))
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 2))
+        job = daemon.loop.engine.state.jobs[first]
+        await daemon.until(lambda: daemon.effects.trouble(job).startswith("half: ? x"))
+        assert len(daemon.effects.trouble(job)) == effects_module.REASON_CHARS_MAX
+        launcher.job(first).over = True
+        await daemon.until(lambda: daemon.loop.engine.state.jobs[first].attempt == 2)
+        await daemon.die()
+        await launcher.close()
+        texts = [str(each) for each in await records(tmp_path)]
+        assert sum("half: ? x" in each for each in texts) == 1
+        assert max(map(len, texts)) < 10 * effects_module.REASON_CHARS_MAX
+
+    asyncio.run(scenario())
+
+
+def test_half_a_character_in_an_event_is_replaced_and_the_rest_counts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            assert await daemon.loop.commit(ev.HostDrained(HOST, "eve \ud800"))
+        (found,) = [
+            each for one in await records(tmp_path) for each in one.events if "eve" in str(each)
+        ]
+        assert found == ev.HostDrained(HOST, "eve ?")
 
     asyncio.run(scenario())
 

@@ -47,6 +47,8 @@ from reshape_launcher.spec import (
     ReleaseCheck,
 )
 
+REASON_CHARS_MAX = 2_000
+"""Most characters of a container's reason that are taken in."""
 WATCH_EVERY_S = 1.0
 """Pause between two checks of the containers, and of silent SideCars."""
 WATCH_AGAIN_S = 0.1
@@ -175,7 +177,7 @@ class Effects:
         while True:
             try:
                 expected = frozenset(self._attempts)
-                statuses = await self._launcher.containers()
+                statuses = tuple(map(_readable, await self._launcher.containers()))
                 self._post_ends(expected, statuses, engine().state)
                 self._post_suspensions(statuses, engine().state)
                 self._begin_mends(statuses, engine().state)
@@ -393,6 +395,13 @@ class Effects:
             # Its pod is gone, and with it the exit code that init has told of before.
             code, reason = 0, "it ended in order, as after a deletion or an eviction"
         self._post(ev.ContainerGone(job, attempt, code, reason, end.unscheduled))
+
+
+def _readable(status: ContainerStatus) -> ContainerStatus:
+    """Return a status whose reason is as long and as whole as people need: a program of the job may
+    have written it."""
+    reason = status.reason[:REASON_CHARS_MAX].encode(errors="replace").decode()
+    return status if reason == status.reason else replace(status, reason=reason)
 
 
 def _end(job: JobId, attempt: int, reason: str) -> ContainerStatus:

@@ -227,7 +227,12 @@ class Loop:
         return await done
 
     def _entry(self, event: ev.Event) -> _Entry:
-        return _Entry(event, None, len(codec.dumps(event).encode()))
+        text = codec.dumps(event)
+        try:
+            return _Entry(event, None, len(text.encode()))
+        except UnicodeEncodeError:  # half a character, which no store takes; the rest counts
+            whole = text.encode(errors="replace")
+            return _Entry(codec.loads(type(event), whole), None, len(whole))
 
     def _fail_waiting(self) -> None:
         for entry in (*self._batch, *self._queue):
