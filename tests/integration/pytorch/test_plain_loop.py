@@ -164,6 +164,10 @@ def test_what_cannot_be_served_is_refused_by_name_with_a_remedy() -> None:
     assert "was written with torch 1.0.0, and this is torch 2." in said["version 1.0.0"]
     assert "install torch 1.0.0, or give an empty" in said["version 1.0.0"]
     assert f"reason='{means}')" in said["draws nothing"]
+    together = (
+        "SyncBatchNorm sees the micro-batches that GPUs train at once, and BatchNorm sees one"
+    )
+    assert said["of micro-batches"] == f"['{together}']"
     half = "to the rounding of bfloat16, 0.8% of a number"
     assert f"reason='{means}; {half}')" in said["in half precision"]
     for library in ("torch", "python", "numpy"):

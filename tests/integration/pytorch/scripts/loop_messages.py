@@ -21,6 +21,7 @@ from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.loop_origin import POSITION_FILE
 from reshape_sidecar.pytorch.data import Share
+from reshape_sidecar.pytorch.exact_notes import step_reasons
 from reshape_sidecar.pytorch.loop_state import STATE_FILE, Parts, Position, saved_position
 
 data = TensorDataset(torch.arange(5.0))
@@ -174,3 +175,5 @@ def autocast() -> None:
 
 
 print(f"in half precision: {verdict(autocast)}")
+layers = [torch.nn.SyncBatchNorm(1), torch.nn.BatchNorm1d(1), torch.nn.Dropout()]
+print(f"of micro-batches: {[*step_reasons(layers, is_micro=True)]}")
