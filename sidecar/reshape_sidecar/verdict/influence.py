@@ -24,6 +24,7 @@ from reshape_sidecar.verdict.syntax import (
     from_a_clock,
     looked_up,
     roots,
+    run_elsewhere,
     targets,
     with_scopes,
 )
@@ -77,6 +78,8 @@ RANKS = frozenset({"get_world_size", "world_size", "WORLD_SIZE", "num_processes"
 PROPERTIES = ("property", "cached_property", ".cached_property")
 METHODS = frozenset({"sum", "mean", "max", "min", "count", "item", "size"})
 """Methods of tensors that scripts also take as names of attributes."""
+ASKS = frozenset({"empty", "full", "qsize", "is_alive", "poll", "fileno", "locked"})
+"""Methods that say how far another thread or process is, and give nothing that it makes."""
 EVENTS = (
     *("on_", "validation_", "test_", "setup", "teardown"),
     *("__init__", "__len__", "__repr__", "__str__"),
@@ -122,23 +125,42 @@ def follows_ranks(name: str, files: Iterable[str]) -> bool:
     return found is not None and not found.of_ranks.isdisjoint(found.names(name))
 
 
+def feeds(path: list[str], files: Iterable[str]) -> bool:
+    """Return whether training may receive what a channel gives, by the text of ``files``.
+
+    ``path``: the names in the path to it; the last one counts that the text sets.
+    """
+    given = tuple(sorted(files))
+    found = _of_files(given)
+    known = [found.names(one) for one in path] if found is not None else []
+    channel = next((frozenset(names) for names in reversed(known) if names), None)
+    received = None if channel is None else _of_files(given, channel)
+    return received is None or channel is None or not channel.isdisjoint(received.steering)
+
+
 def tells_time(name: str, files: Iterable[str]) -> bool:
     """Return whether the code of ``files`` sets a name to what a clock says."""
     found = _of_files(tuple(sorted(files)))
     return found is not None and not found.clocks.isdisjoint(found.names(name))
 
 
-@functools.lru_cache(maxsize=4)
-def _of_files(files: tuple[str, ...]) -> _Flow | None:
-    """Return the flow between the names of all files; None if one cannot be read."""
+@functools.lru_cache(maxsize=16)
+def _of_files(files: tuple[str, ...], channel: frozenset[str] = frozenset()) -> _Flow | None:
+    """Return the flow between the names of all files; None if one cannot be read.
+
+    ``channel``: names from which only what comes out of it counts, and not what is put into it.
+    """
     trees = [tree for tree in map(tree_of, files) if tree is not None]
-    return _Flow([*map(with_scopes, trees)]) if len(trees) == len(files) else None
+    return _Flow([*map(with_scopes, trees)], channel) if len(trees) == len(files) else None
 
 
 class _Flow:
     """From which names a name is made, and which names training reads."""
 
-    def __init__(self, trees: list[ast.Module]) -> None:
+    def __init__(self, trees: list[ast.Module], channel: frozenset[str]) -> None:
+        self._channel = channel
+        self._elsewhere = run_elsewhere(trees) if channel else frozenset[str]()
+        """Functions that other threads and processes run, which alone change no training."""
         self._sources: dict[str, set[str]] = defaultdict(set)
         self._sinks = {*OPTIONS, *(f".{name}" for name in OPTIONS)}
         self._saves: set[str] = set()
@@ -222,7 +244,9 @@ class _Flow:
             if isinstance(statement, Function):
                 if statement.name != "__getattr__":  # what it looks up is told by its own name
                     self._take_defaults(statement.args)
+                    before = set(self._sinks)
                     self._follow(statement.body, set(), statement.name)
+                    self._sinks = before if statement.name in self._elsewhere else self._sinks
             elif isinstance(statement, ast.ClassDef):
                 self._follow(statement.body, set(), "")
             elif isinstance(statement, ast.If | ast.While):
@@ -278,6 +302,8 @@ class _Flow:
             self._returns(statement.value.value, tests, function)
         elif isinstance(statement, ast.Expr):
             self._evaluated(statement.value, tests)
+        elif self._channel and isinstance(statement, ast.Raise | ast.Assert):
+            return  # an answer that says that all is well
         elif isinstance(statement, ast.Break | ast.Continue | ast.Raise | ast.Assert | ast.Delete):
             self._sinks |= tests | self._names(statement)
 
@@ -317,6 +343,8 @@ class _Flow:
 
     def _returns(self, value: ast.expr | None, tests: set[str], function: str) -> None:
         names = (self._names(value) if value is not None else set()) | tests
+        if function in self._elsewhere:
+            return  # a thread gives nobody what its function returns
         self._sources[function] |= names
         is_event = function.startswith(EVENTS) and function != SKIPS
         if function not in self._called and not is_event:
@@ -329,15 +357,19 @@ class _Flow:
             return
         if name in OUTPUTS or isinstance(value, ast.Constant):
             return
-        owner = _collecting(value) if name in COLLECTS else None
+        owner = _collecting(value)
+        is_sent = owner is not None and not self._channel.isdisjoint(self._names(owner))
+        owner = owner if is_sent or name in COLLECTS else None
         if name == "at" and isinstance(value, ast.Call) and value.args:  # np.add.at(counts, …)
             owner = value.args[0]
         if isinstance(value, ast.Call) and (meter := self._meter(value)) is not None:
             owner = meter
         if owner is not None and isinstance(value, ast.Call):
             given = [*value.args, *(keyword.value for keyword in value.keywords)]
-            sources = {one for argument in given for one in self._names(argument)}
-            self._set(owner, sources | tests)
+            sources = {one for argument in given for one in self._names(argument)} | tests
+            self._set(owner, sources)
+            for one in self._channel if is_sent else ():
+                self._sources[one] |= sources
             return
         if name in self._functions:
             return  # the script's own: its arguments are followed into it
@@ -377,6 +409,9 @@ class _Flow:
             if (isinstance(one, ast.Attribute) and not self._is_own(one.attr))
             or (isinstance(one, ast.Name) and hasattr(builtins, one.id))
         }
+        if self._channel:
+            asked = [one for one in calls if getattr(one, "attr", None) in ASKS]
+            methods |= {id(inner) for one in asked for inner in ast.walk(one)}
         read = [
             one
             for one in nodes

@@ -49,6 +49,12 @@ def names_of(path: str) -> list[str]:
     return re.findall(r"\.?[^\W\d]\w*", re.sub(r"\[.*?\]|\(.*?\)", "", path))
 
 
+def is_below(path: str, others: Mapping[str, None]) -> bool:
+    """Return whether a path leads through one of ``others``."""
+    names = path.split(".")
+    return any(".".join(names[:length]) in others for length in range(1, len(names)))
+
+
 def free(path: str, taken: Mapping[str, Any]) -> str:
     """Return ``path``, with a number if another object has it already."""
     if path not in taken:

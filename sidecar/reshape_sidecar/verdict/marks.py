@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import pickle
 import sys
 import zlib
@@ -25,8 +24,6 @@ SAMPLE = 64
 """Numbers of a larger array that a look compares."""
 DEEP_BYTES_MAX = 1 << 28
 """A look at a save compares all bytes of an array up to this size."""
-MOMENTS = itertools.count()
-"""Marks of what leads to another process, whose state nobody sees."""
 BASES: dict[type, Callable[[Any], str]] = {
     one: one.__repr__ for one in (int, float, complex, str, bytes)
 }
@@ -231,18 +228,15 @@ CONTENTS: dict[str, Callable[[Any], Any]] = {
             *("builtins.mappingproxy", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary"),
         )
     },
-    **{
-        name: lambda _: next(MOMENTS)
-        for name in (
-            *("multiprocessing.connection.Connection", "multiprocessing.queues.Queue"),
-            *("multiprocessing.queues.SimpleQueue", "socket.socket", "subprocess.Popen"),
-        )
-    },
     "mmap.mmap": lambda file: file[:WHOLE_BYTES],
     "multiprocessing.shared_memory.SharedMemory": lambda memory: bytes(memory.buf[:WHOLE_BYTES]),
     "multiprocessing.managers.ValueProxy": lambda proxy: _items([proxy.value]),
     "multiprocessing.managers.ListProxy": lambda proxy: _items(proxy[:]),
     "multiprocessing.managers.DictProxy": lambda proxy: _items(chain.from_iterable(proxy.items())),
+    **{
+        f"multiprocessing.pool.{name}": lambda results: results._index - len(results._items)
+        for name in ("IMapIterator", "IMapUnorderedIterator")
+    },
     "_io.BytesIO": lambda file: file.getvalue(),
     "_io.StringIO": lambda file: file.getvalue(),
     **{

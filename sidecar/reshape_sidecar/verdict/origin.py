@@ -170,7 +170,8 @@ def names_of_library(kind: type) -> frozenset[str]:
     """Return the attributes that the frameworks' own classes of an object set."""
     if f"{kind.__module__}.{kind.__qualname__}" in OPEN_TYPES:
         return frozenset()
-    of_framework = script_code.methods(kind, lambda one: root_of(one) in FRAMEWORKS)
+    own = FRAMEWORKS | {"threading", "multiprocessing"}
+    of_framework = script_code.methods(kind, lambda one: root_of(one) in own)
     return frozenset(name for function in of_framework for name in _set_on_self(function))
 
 

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any
 
 from reshape_sidecar.hook import script_code
-from reshape_sidecar.verdict import forms, leaves, marks, origin
+from reshape_sidecar.verdict import channels, forms, leaves, marks, origin
 from reshape_sidecar.verdict.leaves import Kind, Leaf
 
 CACHES = re.compile(r"cache|_memo\b|\bmemo\b", re.IGNORECASE)
@@ -59,6 +59,8 @@ class Reach:
         """Paths of values of the data: a loader reads a batch ahead of training."""
         self.saved: set[str] = set()
         """Paths of buffers of the model, which a checkpoint holds; they are only compared."""
+        self.channels: set[str] = set()
+        """Paths of what gives values that another thread or process makes."""
         self._known: list[Any] = []
         """Objects that a checkpoint holds, and that are not entered."""
         self._seen: dict[int, str] = dict.fromkeys(map(id, forms.process_generators()), "")
@@ -298,6 +300,8 @@ class Reach:
                 self._attributes(path, value, depth, frozenset())
         elif origin.is_iterator(value) or type(value).__name__ == leaves.EAGER_TENSOR:
             self._leaf(path, Kind.OPAQUE, value, owner_path, owner, key)
+            if origin.is_open(value):
+                self._attributes(path, value, depth, frozenset())
         else:
             self._follow(path, value, depth)
 
@@ -386,6 +390,8 @@ class Reach:
                 self._leaf(f"{path} (cache)", Kind.OPAQUE, value, "", None, None)
             self._take(path, "", None, None, value.__wrapped__, depth + 1)
         else:
+            if channels.is_channel(value, path):
+                self.channels.add(path)
             if marks.reader_of(value) is not None:
                 self._leaf(path, Kind.OPAQUE, value, "", None, None)
             if origin.is_open(value):

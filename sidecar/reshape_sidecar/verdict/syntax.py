@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from reshape_sidecar.hook.script_code import CLOCK
@@ -26,6 +27,9 @@ OPTIONS = frozenset(
     }
 )
 """Names of what optimizers and layers read."""
+
+STARTS = ("Thread", "Process")
+"""Ends of the names of classes that run a function beside training."""
 
 
 def targets(target: ast.expr) -> Iterator[str]:
@@ -169,3 +173,37 @@ def _variables(function: Function) -> set[str]:
         if not isinstance(node, Function | ast.ClassDef | ast.Lambda):
             waiting += ast.iter_child_nodes(node)
     return found - others
+
+
+def run_elsewhere(trees: list[ast.Module]) -> frozenset[str]:
+    """Return the functions that threads and processes of the script run, and only they."""
+    callers: dict[str, set[str]] = defaultdict(set)
+    defined: Counter[str] = Counter()
+    begun: Counter[str] = Counter()
+    waiting: list[tuple[ast.AST, str]] = [(tree, "") for tree in trees]
+    while waiting:
+        node, function = waiting.pop()
+        inner = node.name if isinstance(node, Function) else function
+        waiting += [(one, inner) for one in ast.iter_child_nodes(node)]
+        if isinstance(node, Function):
+            defined[node.name] += 1
+        elif isinstance(node, ast.ClassDef):
+            bases = {base for one in node.bases for base in targets(one)}
+            begun["run"] += any(base.endswith(STARTS) for base in bases)
+        elif isinstance(node, ast.Call):
+            callers[called(node)].add(function)
+            started = [key.value for key in node.keywords if key.arg == "target"]
+            if called(node).endswith(STARTS):
+                begun.update(
+                    {
+                        one.lstrip(".").partition("@")[0]
+                        for target in started
+                        for one in targets(target)
+                    }
+                )
+    found = {name for name in begun if defined[name] <= begun[name]}
+    more = set(found)
+    while more:
+        more = {name for name, by in callers.items() if by <= found and name not in found}
+        found |= more
+    return frozenset(found)

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.verdict import beginning, forms, influence, leaves, order, origin
 from reshape_sidecar.verdict.beginning import Beginning
+from reshape_sidecar.verdict.channels import SENT, Channels
 from reshape_sidecar.verdict.forms import NoData
 from reshape_sidecar.verdict.leaves import Kind, Leaf
 from reshape_sidecar.verdict.marks import Marker
@@ -114,6 +115,7 @@ class Watch:
         self._ahead: dict[str, None] = {}
         """Paths of data that training changes from step to step."""
         self._beginning = Beginning()
+        self._channels = Channels()
         self._otherwise: dict[str, None] = {}
         """Paths of what no training changes, and begins otherwise than at the first start."""
         self._structure: set[str] = set()
@@ -172,6 +174,7 @@ class Watch:
             if any(path.startswith(f"{data}.") for path in self._changed):
                 self._lost[cache] = None  # it holds samples as they were made before the change
         self._note_data(now, new_epoch=new_epoch)
+        self._channels.look(now.channels, self._changed)
         for path in [path for path in self._changed if path not in now.leaves]:
             del self._changed[path]
         for path in self._changed:
@@ -240,8 +243,9 @@ class Watch:
         beside = [path for path in self._differing if path in self._beside]
         differing = [path for path in self._differing if path not in self._beside]
         inside = [path for path, count in self._inside.items() if count > 1]
-        lost = [path for path in self._lost if not _is_below(path, self._lost)]
+        lost = [path for path in self._lost if not leaves.is_below(path, self._lost)]
         yield from self._new(again, UNKNOWN, lost, "{} begins again at a restart")
+        yield from self._new(SENT, UNKNOWN, self._channels.feeding())
         yield from self._new(ALONE, UNKNOWN, beside)
         kind = STEPS_ONLY if self._keeps_ranks else UNKNOWN
         yield from self._new(DIFFERS, kind, differing, DIFFERS)
@@ -485,12 +489,6 @@ def _held_of_process(owner: Any) -> dict[str, str]:
             if (doing := process_state.condition(value)) is not None:
                 found[name] = doing
     return found
-
-
-def _is_below(path: str, others: Mapping[str, None]) -> bool:
-    """Return whether a path leads through one of ``others``."""
-    names = path.split(".")
-    return any(".".join(names[:length]) in others for length in range(1, len(names)))
 
 
 def _listing(paths: list[str]) -> str:
