@@ -31,7 +31,7 @@ from reshape_sidecar.pytorch.data import random_states, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.loop import gathered
-from reshape_sidecar.pytorch.weights import groups_of, set_groups, set_trained, trained
+from reshape_sidecar.pytorch.weights import groups_of, set_groups, set_trained, state_of, trained
 from reshape_sidecar.verdict.watch import Watch
 
 POSITION_FILE = "trainer.json"
@@ -272,7 +272,7 @@ def write(
     samplers: dict[str, Any] | None,
 ) -> None:
     """Write the state of a call at ``position``; called by rank 0."""
-    torch.save(trainer.model.state_dict(), folder / MODEL_FILE)
+    torch.save(state_of(trainer.model), folder / MODEL_FILE)
     trainer._save_optimizer_and_scheduler(str(folder))
     trainer._save_scaler(str(folder))
     torch.save([_fields(state) for state in ranks], folder / RANKS_FILE)

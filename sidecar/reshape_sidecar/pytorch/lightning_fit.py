@@ -93,7 +93,7 @@ class Fit:
         epoch = fit.epoch_loop
         inner = (epoch.automatic_optimization, epoch.manual_optimization, epoch.val_loop)
         for loop in (fit, epoch, *inner):
-            loop._restarting = False
+            loop._restarting = loop._resuming_from_checkpoint = False
 
 
 class Fits:
@@ -118,6 +118,7 @@ class Fits:
         """Number of fits that have ended."""
         self.fit: Fit | None = None
         """The running fit."""
+        self.dumps = lightning_state.Dumps()
 
     def begin(self, trainer: Any) -> Fit:
         """Return the fit that begins. Raises CheckpointError."""
@@ -190,8 +191,10 @@ class Fits:
         if fit.state is None:
             return False
         assert self._session is not None
-        model = fit.trainer.lightning_module
-        lightning_state.check_model(fit.state["state_dict"], model, self._session.checkpoint)
+        whole = lightning_state.containers_copied(fit.state) | fit.own.get("altered", {})
+        model, missing = fit.trainer.lightning_module, fit.own.get("left_out", [])
+        lightning_state.check_model(whole["state_dict"], missing, model, self._session.checkpoint)
+        lightning_state.restore_whole(fit.trainer, whole)
         connector._ckpt_path, connector._loaded_checkpoint = None, fit.state
         fit.state = None
         fit.script.resumes(fit.own)
@@ -199,10 +202,7 @@ class Fits:
 
     def optimizers_are_made(self, make: Callable[[], None]) -> None:
         """Let the script make its optimizers for the weights that it trains at the begin."""
-        if self.fit is None:
-            make()
-        else:
-            self.fit.script.makes_optimizers(make)
+        make() if self.fit is None else self.fit.script.makes_optimizers(make)
 
     def epoch_begins(self) -> None:
         """Look at the script's state, or restore it, before the callbacks of the epoch's begin."""
@@ -210,6 +210,8 @@ class Fits:
         fit.clock.epoch_over(time.monotonic())
         if fit.script.begins():
             fit.script.restore()
+            if fit.own:  # Lightning has made an iterator of the data since, which draws
+                self._restore_numbers(fit)
         else:
             self._look(fit, new_epoch=True)
 
@@ -222,6 +224,7 @@ class Fits:
         """Bring the data of a fit that goes on to its position, before Lightning's loop runs."""
         fit = self._running
         fit.global_step = fit.trainer.global_step
+        fit.script.loop_begins()
         is_over = self._is_over()
         if is_over:
             fit.trainer.fit_loop.epoch_loop.max_steps = fit.global_step  # the loop makes no step
@@ -238,7 +241,8 @@ class Fits:
             return
         for loader in loop._combined_loader.flattened:
             set_epoch(loader, loop.epoch_progress.current.processed)
-        iter(loop._data_fetcher)  # the one of `configure_optimizers` knew nothing of the position
+        if fit.in_epoch:
+            iter(loop._data_fetcher)  # the one of `setup_data` may know nothing of the position
 
     @property
     def _running(self) -> Fit:
@@ -375,13 +379,12 @@ class Fits:
         """Return the state of the fit; every process calls this after the same step."""
         assert self._session is not None
         trainer = fit.trainer
-        state = lightning_state.dumped(trainer)
+        state = self.dumps.dump(trainer, fit.script.frozen)
         connector = trainer._logger_connector
-        state[OWN] = {
+        state[OWN] |= {
             "random": lightning_state.of_all_ranks(random_states(), self._ranks),
             "orders": lightning_state.of_all_ranks(fit.loaders.orders(), self._ranks),
             "metrics": {name: dict(getattr(connector, name)) for name in METRICS},
-            "step": self._session.step,
             **fit.script.saved(),
         }
         return state

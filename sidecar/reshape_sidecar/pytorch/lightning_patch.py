@@ -51,6 +51,7 @@ def patch(module: ModuleType, hook: Hook) -> None:
     _patch_devices(part("trainer.connectors.accelerator_connector"), hook)
     _patch_fit(module.Trainer, fits, hook)
     _patch_restore(part("trainer.connectors.checkpoint_connector")._CheckpointConnector, fits)
+    _patch_hooks(part("trainer.call"), fits)
     _patch_signals(part("trainer.connectors.signal_connector")._SignalConnector, fits)
     _patch_data(part("loops.fit_loop"), part("loops.fetchers")._DataFetcher, fits)
     evaluation = part("loops.evaluation_loop")._EvaluationLoop
@@ -142,6 +143,17 @@ def _patch_restore(connector_class: Any, fits: Fits) -> None:
         return resume_start
 
     _wrap(connector_class, "resume_start", make)
+
+
+def _patch_hooks(module: Any, fits: Fits) -> None:
+    def make(original: Any) -> Any:
+        def on_save_checkpoint(trainer: Any, checkpoint: dict[str, Any]) -> None:
+            fits.dumps.before_hooks(checkpoint)
+            original(trainer, checkpoint)
+
+        return on_save_checkpoint
+
+    _wrap(module, "_call_callbacks_on_save_checkpoint", make)
 
 
 def _patch_signals(connector_class: Any, fits: Fits) -> None:

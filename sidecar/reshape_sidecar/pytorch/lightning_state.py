@@ -1,8 +1,9 @@
 """What a checkpoint of Lightning's fits holds, and whether it fits the script that loads it.
 
 Does: writes the state of the running fit (Lightning's own ``dump_checkpoint``, the random numbers
-of each process, the position), keeps the end of each finished fit, and refuses a checkpoint of
-another model, length of data or version with the difference.
+of each process, the position) and, beside it, what the script's hooks alter of that; keeps the end
+of each finished fit, and refuses a checkpoint of another model, length of data or version with the
+difference.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import torch.distributed as dist
 from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.pytorch.data import States, set_random_states
+from reshape_sidecar.pytorch.weights import FrozenWeights, held, is_same_tensor
+from reshape_sidecar.verdict.forms import PLAIN
 
 STATE_FILE = "lightning.pt"
 POSITION_FILE = "lightning.json"
 OWN = "reshape"
 """Key of what Reshape adds to Lightning's checkpoint."""
 NAMES_SHOWN = 3
-BASES = ("hooks", "callback")
-"""Modules of Lightning whose ``on_load_checkpoint`` does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +82,6 @@ def read_position(folder: Path, version: str) -> Position:
     )
 
 
-def dumped(trainer: Any) -> dict[str, Any]:
-    """Return Lightning's checkpoint of a trainer, with the weights that it trains.
-
-    A hook of the script may put others there, such as averaged ones, for the files that it keeps.
-    If a hook at the load takes them apart again, they stay.
-    """
-    state: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-    state["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
-    hooks = [type(one).on_load_checkpoint for one in (trainer.lightning_module, *trainer.callbacks)]
-    if all(hook.__module__.rpartition(".")[2] in BASES for hook in hooks):
-        state["state_dict"] = trainer.strategy.lightning_module_state_dict()
-    return state
-
-
 def load(path: Path) -> dict[str, Any]:
     """Return the state in a file of a checkpoint."""
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
@@ -108,6 +95,83 @@ def carry_over(before: Path | None, folder: Path, fit: int) -> None:
     """
     if before is not None and (before / end_file(fit)).exists():
         durable.link(before / end_file(fit), folder / end_file(fit))
+
+
+class Dumps:
+    """Makes Lightning's checkpoints, and keeps what they were before the script's hooks.
+
+    Scripts put averaged weights in the place of the model's, leave out what is frozen, or remove
+    the optimizers from what they publish. A restart needs all of that as training had it.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[str, Any] | None = None
+        self._dumps = False
+
+    def before_hooks(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what ``checkpoint`` holds, if it is one of ours."""
+        if self._dumps:
+            self._whole = containers_copied(checkpoint)
+
+    def dump(self, trainer: Any, frozen: FrozenWeights) -> dict[str, Any]:
+        """Return the checkpoint that the script's hooks leave, and under ``OWN`` what they, or the
+        model's own ``state_dict``, have altered and left out."""
+        self._whole, self._dumps = None, True
+        try:
+            state: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(
+                weights_only=False
+            )
+        finally:
+            self._dumps = False
+        whole = self._whole or containers_copied(state)
+        model = held(trainer.lightning_module)
+        whole["state_dict"] |= {name: one.detach() for name, one in model.items()}
+        left_out = frozen.unchanged() - state.get("state_dict", {}).keys()
+        for name in left_out:
+            whole["state_dict"].pop(name, None)  # each start makes it again
+        altered = {key: one for key, one in whole.items() if not is_same(one, state.get(key))}
+        for one in (state, altered):
+            if (loops := one.get("loops")) is not None:
+                loops["fit_loop"]["state_dict"].pop("combined_loader", None)
+        return {**state, OWN: {"altered": altered, "left_out": sorted(left_out)}}
+
+
+def restore_whole(trainer: Any, whole: dict[str, Any]) -> None:
+    """Let Lightning restore what training had, and no more what the script's hooks make of that,
+    once they have seen their own. ``whole``: a checkpoint as it was before such hooks."""
+    strategy, connector = trainer.strategy, trainer._checkpoint_connector
+    load, restore = strategy.load_model_state_dict, connector.restore_training_state
+
+    def load_whole(checkpoint: dict[str, Any], strict: bool = True) -> None:
+        del strategy.load_model_state_dict
+        checkpoint.update(containers_copied(whole))
+        load(checkpoint, strict=False)  # `check_model` has told what is missing
+
+    def restore_whole() -> None:
+        del connector.restore_training_state
+        connector._loaded_checkpoint.update(whole)
+        restore()
+
+    strategy.load_model_state_dict = load_whole
+    connector.restore_training_state = restore_whole
+
+
+def containers_copied(value: Any) -> Any:
+    """Return a value whose dictionaries and lists are others, and what they hold is the same."""
+    if isinstance(value, dict):
+        return {key: containers_copied(one) for key, one in value.items()}
+    return [containers_copied(one) for one in value] if type(value) is list else value
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two parts of a checkpoint hold the same numbers, tensors and objects."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return is_same_tensor(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return one is other or (type(one) is type(other) and type(one) in PLAIN and one == other)
 
 
 def of_all_ranks(value: Any, ranks: int) -> list[Any]:
@@ -125,12 +189,18 @@ def random_state_of(states: list[States], rank: int) -> None:
     set_random_states(states[rank if rank < len(states) else 0])
 
 
-def check_model(saved: Mapping[str, Any], model: Any, folder: Path | None) -> None:
-    """Raise CheckpointError with the difference if the weights ``saved`` are of another model."""
-    own = model.state_dict()
+def check_model(
+    saved: Mapping[str, Any], left_out: list[str], model: Any, folder: Path | None
+) -> None:
+    """Raise CheckpointError with the difference if the weights ``saved`` are of another model.
+
+    ``left_out``: the names of those that each start makes.
+    """
+    own, weights = model.state_dict(), held(model)
+    saved = {name: own[name] for name in left_out if name in own} | dict(saved)
     parts = []
     for what, names in (
-        ("the model lacks", [name for name in saved if name not in own]),
+        ("the model lacks", [name for name in saved if name not in own and name not in weights]),
         ("the checkpoint lacks", [name for name in own if name not in saved]),
         (
             "other shape",

@@ -16,8 +16,16 @@ REMEDY = (
     "keep it as numbers, texts, tensors or collections of them, in an attribute of the module or of"
     " a callback that is there when training begins"
 )
-OF_TRAINER = ("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm")
+OF_TRAINER = (
+    *("accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm"),
+    *("limit_train_batches", "check_val_every_n_epoch", "val_check_interval", "val_check_batch"),
+    "should_stop",
+)
 """Attributes of a Trainer that callbacks change and no checkpoint of Lightning holds."""
+READ_ONCE = ("limit_val_batches", "overfit_batches", "reload_dataloaders_every_n_epochs")
+"""Attributes that count when the loops make their data: a restart makes these at another time."""
+OF_SCHEDULES = ("interval", "frequency", "monitor", "reduce_on_plateau", "strict")
+"""How Lightning calls a schedule, which its state does not say."""
 LOST = {
     "StochasticWeightAveraging": "the schedule of StochasticWeightAveraging begins at an epoch",
     "ModelPruning": "ModelPruning has no masks after a restart",
@@ -98,6 +106,12 @@ def enter(trainer: Any, reach: Reach) -> None:
         reach.take(key, "trainer", trainer, key, getattr(trainer, key))
     reach.set_by_script("trainer", trainer)
     reach.set_by_script("trainer.fit_loop", trainer.fit_loop)
+    for number, config in enumerate(trainer.lr_scheduler_configs):
+        for key in OF_SCHEDULES:
+            name = f"schedule {number}"
+            reach.take(f"{name} ({key})", name, config, key, getattr(config, key))
+    for key in READ_ONCE:
+        reach.take(key, "", None, key, getattr(trainer, key))
     reach.script()
 
 

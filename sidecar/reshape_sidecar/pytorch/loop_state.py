@@ -29,6 +29,7 @@ from reshape_sidecar.pytorch.weights import (
     portraits,
     set_groups,
     set_trained,
+    state_of,
     trained,
     unwrapped,
 )
@@ -107,9 +108,7 @@ class Parts:
         self, folder: Path, position: Position, others: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         """Write all parts, what the loop holds beside them, and the position into ``folder``."""
-        states: dict[str, Any] = {
-            name: [p.state_dict() for p in parts] for name, parts in self._parts.items()
-        }
+        states: dict[str, Any] = {key: [*map(state_of, one)] for key, one in self._parts.items()}
         kinds = {name: [type(one).__name__ for one in each] for name, each in self._parts.items()}
         states["kinds"] = {name: kinds[name] for name in ("optimizer", "scheduler")}
         states["trained"] = [trained(model) for model in self._parts["model"]]

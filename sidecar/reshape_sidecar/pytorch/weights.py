@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from reshape_sidecar.hook.recording import evenly, weight_portrait
+from reshape_sidecar.verdict.forms import is_strided
+from reshape_sidecar.verdict.marks import Marker
 
 Group = tuple[list[str], dict[str, Any]]
 """The names of the weights in a group of an optimizer, and its options."""
@@ -44,6 +46,65 @@ class TrainedWeights:
             f"{later[0]} is trained since a later step, and DistributedDataParallel averages the"
             " gradients of the weights that were trained when it was made"
         )
+
+
+class FrozenWeights:
+    """Tensors in the state of a model that no optimizer trains, and whether training changes them
+    all the same."""
+
+    def __init__(self, model: Any, changed: Iterable[str] = ()) -> None:
+        """``changed``: names of those that a process before has changed."""
+        self._model, self._changed = model, frozenset(changed)
+        self._first = self._marks()
+
+    def unchanged(self) -> set[str]:
+        """Return the names of those that are what they were at the begin."""
+        marks = self._marks()
+        same = {name for name, mark in self._first.items() if marks.get(name) == mark}
+        return same - self._changed
+
+    def _marks(self) -> dict[str, Any]:
+        marker = Marker(deep=False)
+        frozen = {name: one for name, one in held(self._model).items() if not one.requires_grad}
+        return {name: marker.mark(one) for name, one in frozen.items()}
+
+
+def held(model: Any) -> dict[str, Any]:
+    """Return by name the tensors of a model that belong into its state, whatever that says."""
+    found = {
+        name: one
+        for name, one in model.named_parameters(remove_duplicate=False)
+        if not torch.nn.parameter.is_lazy(one)
+    }
+    for prefix, part in model.named_modules(remove_duplicate=False):
+        for name, buffer in part.named_buffers(recurse=False):
+            is_saved = name not in part._non_persistent_buffers_set
+            if is_saved and not torch.nn.parameter.is_lazy(buffer):
+                found[f"{prefix}.{name}" if prefix else name] = buffer
+    return found
+
+
+def state_of(part: Any) -> Any:
+    """Return the state of a model, or of another part of training; a model that shows others, such
+    as averages, in the place of its weights has its own there."""
+    state = part.state_dict()
+    own = held(part) if isinstance(part, torch.nn.Module) else {}
+    shown = {name: state[name] for name in own.keys() & state.keys()}
+    if all(is_same_tensor(one, own[name]) for name, one in shown.items()):
+        return state
+    return {**state, **{name: own[name].detach() for name in shown}}
+
+
+def is_same_tensor(one: Any, other: Any) -> bool:
+    """Return whether two tensors have the same numbers, in the same place or not."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    if one is other or one.device.type == "meta":
+        return True
+    if not is_strided(one) or not is_strided(other):
+        return False
+    in_place = one.data_ptr() == other.data_ptr() != 0 and one.stride() == other.stride()
+    return bool(in_place or torch.equal(one, other))
 
 
 class GradientLook:
