@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -169,6 +169,48 @@ def test_what_a_loop_takes_beside_the_batches_of_a_job(kind: str, tmp_path: Path
     }
     exec(compile(file.read_text(), str(file), "exec"), space)
     assert found == [wanted]
+
+
+def test_a_function_that_is_given_the_batches_numbers_them(tmp_path: Path) -> None:
+    """The function asks for a batch while the look runs, which only the frames tell."""
+    file = tmp_path / "given.py"
+    file.write_text(
+        "def train(batches):\n    for i, batch in enumerate(batches):\n        print(i)\n"
+    )
+    found: list[frozenset[str]] = []
+
+    def batches() -> Iterator[int]:
+        asking = sys._getframe(1)
+        found.append(carried.beside(asking, runs=True))
+        found.append(carried.beside(asking))
+        yield 1
+
+    space: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    space["train"](batches())
+    assert found == [{"i"}, set()]
+
+
+def test_a_comprehension_over_the_batches_carries_what_it_reads(tmp_path: Path) -> None:
+    file = tmp_path / "comprehension.py"
+    file.write_text(
+        "def train(batches, box):\n    unused = {}\n"
+        "    return [box.append(x) for x in batches] + [unused]\n"
+    )
+    found: list[dict[str, Any]] = []
+
+    def batches() -> Iterator[int]:
+        walk = LoopsAlone()
+        carried.enter(sys._getframe(1), walk)
+        found.append({path: leaf.value for path, leaf in walk.leaves.items()})
+        yield 1
+
+    space: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    box = [7]
+    space["train"](batches(), box)
+    assert found[0]["box"] is box
+    assert "x" not in found[0]
 
 
 def test_code_without_a_file_carries_nothing() -> None:
