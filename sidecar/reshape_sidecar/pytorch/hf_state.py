@@ -114,6 +114,8 @@ class Saved:
 
     folder: Path
     position: Position
+    late: list[str] = field(default_factory=list)
+    """Names of weights that the model did not have yet when it was loaded."""
 
     @classmethod
     def read(cls, folder: Path) -> Saved:
@@ -135,8 +137,14 @@ class Saved:
         return cls(folder, position)
 
     def load_model(self, model: Any) -> None:
-        """Raises CheckpointError with the difference."""
-        load_model(model, torch.load(self.folder / MODEL_FILE, map_location="cpu"), self.folder)
+        """Load the weights; those of parts that callbacks add as training begins follow then.
+
+        Raises CheckpointError with the difference.
+        """
+        weights = torch.load(self.folder / MODEL_FILE, map_location="cpu")
+        there = of_model(weights, model)
+        self.late[:] = weights.keys() - there.keys()
+        load_model(model, there, self.folder)
 
     def of_ranks(self) -> list[RankState]:
         """Return the states of the ranks that were saved, from rank 0 on."""
@@ -159,6 +167,9 @@ class Saved:
 
     def restore_script(self, trainer: Any, script: Watch, rank: int, ranks: int) -> None:
         """Set what the script keeps beside the model: attributes, globals, objects with a state."""
+        if self.late:
+            weights = torch.load(self.folder / MODEL_FILE, map_location="cpu")
+            load_model(trainer.model, weights, self.folder)
         sums = _sums(self.folder)
         for key, callback in _callbacks(trainer):  # of a checkpoint before version 0.2
             for name, value in sums.get("callbacks", {}).get(key, {}).items():
@@ -219,6 +230,12 @@ def _sums(folder: Path) -> dict[str, Any]:
 def release() -> None:
     """Free what was read of a checkpoint: it may hold copies of the model."""
     _sums.cache_clear()
+
+
+def of_model(weights: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return those of ``weights`` that a model has, if it has no others: callbacks add parts."""
+    own = model.state_dict().keys()
+    return {name: weights[name] for name in own} if own <= weights.keys() else weights
 
 
 def load_model(model: Any, weights: dict[str, Any], folder: Path) -> None:

@@ -6,6 +6,7 @@ whether they draw random numbers, and whether the loss is divided by the number 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,6 +82,10 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
         verdict = verdict.worse(kept, UNKNOWN)
     for reason in exact_notes.lost_reasons([trainer.model_wrapped]):
         verdict = verdict.worse(reason, UNKNOWN)
+    if "_maybe_log_save_evaluate" in {one.__name__ for one in script_code.methods(type(trainer))}:
+        verdict = verdict.worse(
+            "_maybe_log_save_evaluate is the script's, and a restart goes on in its middle", UNKNOWN
+        )
     if _goes_back_alone(type(trainer)):
         verdict = verdict.worse(
             "training_step has a backward pass of its own, which it does not divide by the"
@@ -131,6 +136,8 @@ def enter(trainer: Any, reach: Reach) -> None:
     reach.root("state", trainer.state)
     for name in OF_STATE:
         reach.take(f"state.{name}", "state", trainer.state, name, getattr(trainer.state, name))
+    control = [field.name for field in dataclasses.fields(trainer.control)]
+    reach.root("control", trainer.control, control)
     reach.optimizer(own)
     reach.know(trainer.model_wrapped, trainer.accelerator, trainer.control, optimizer)
     reach.know(schedule, getattr(schedule, "scheduler", None), trainer.args)

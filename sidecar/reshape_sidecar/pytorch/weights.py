@@ -122,9 +122,15 @@ class GradientLook:
             for weight in model.parameters()
             if weight.requires_grad
         ]
+        self._before: dict[int, bool] = {}
+        """Whether a weight has a gradient, as its newest backward pass reaches it."""
         self._hooks = [
-            weight.register_hook(self._looking(number, weight))
+            hook
             for number, weight in enumerate(weights)
+            for hook in (
+                weight.register_hook(self._looking(number, weight)),
+                weight.register_post_accumulate_grad_hook(self._accumulating(number)),
+            )
         ]
 
     def step_ended(self) -> bool:
@@ -141,10 +147,19 @@ class GradientLook:
     def _looking(self, number: int, weight: Any) -> Callable[[Any], None]:
         def look(_: Any) -> None:
             if number not in self._reached:
-                self._reached.add(number)
-                self._found |= _is_left(weight.grad)
+                self._before[number] = _is_left(weight.grad)
 
         return look
+
+    def _accumulating(self, number: int) -> Callable[[Any], None]:
+        """Return what counts a pass that adds to the gradient: ``autograd.grad`` does not."""
+
+        def accumulated(_: Any) -> None:
+            if number not in self._reached:
+                self._reached.add(number)
+                self._found |= self._before.get(number, False)
+
+        return accumulated
 
 
 def trained(model: Any) -> dict[str, bool]:

@@ -204,13 +204,19 @@ def two_calls() -> None:
                 part.requires_grad_(state.global_step // 3 % 2 == place)
             if state.global_step == 2:
                 state.max_steps = 30
+            control.turns = getattr(control, "turns", 0) + 1
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            if not hasattr(model, "began"):
+                model.began = copy.deepcopy(model.net).requires_grad_(False)
 
     model = Net()
     optimizer = Projected(model.parameters(), lr=0.1)
     own = trainer(model=model, optimizers=(optimizer, None), callbacks=[InTurn()])
     own.train()
     own.train()
-    kept(weights=size_of(model.parameters()))
+    began = size_of(model.began.parameters())
+    kept(weights=size_of(model.parameters()), turns=own.control.turns, began=began)
 
 
 # -- Lightning ------------------------------------------------------------------------------------
