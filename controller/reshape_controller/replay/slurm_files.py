@@ -7,7 +7,7 @@ three forms it has. It does not know which rows belong together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,8 @@ from reshape_controller.replay.trace_rows import (
 )
 
 JOB, STATE, ELAPSED, SUSPENDED = "JobID", "State", "Elapsed", "Suspended"
+JOBS = (JOB, "JobIDRaw")
+"""Columns with the number of a job; by the second, components of a heterogeneous job are jobs."""
 RESOURCES = ("AllocTRES", "ReqTRES")
 IN_JSON = (
     *(JOB, "JobName", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End"),
@@ -57,18 +59,23 @@ def accounting_of(path: Path, layout: Layout) -> Accounting | None:
     for separator in OTHER_SEPARATORS if layout.separator is None else (layout.separator,):
         cells = [each.strip() for each in first.rstrip("\r\n").split(separator)]
         names = layout.head or tuple(cells)
-        is_slurm = JOB in names and any(each in names for each in RESOURCES)
+        is_slurm = all(any(each in names for each in some) for some in (JOBS, RESOURCES))
         if is_slurm and len(cells) == len(names):
             return Accounting(names, Layout(layout.head, separator, quotes=separator != "|"))
     return None
 
 
 def columns_of(found: Sequence[Accounting], columns: Columns, span: Spans) -> Columns:
-    """Return the columns of files of Slurm: those that are asked for and exist, else Slurm's."""
+    """Return the columns of files of Slurm: those that are asked for and exist, else Slurm's.
+    Raises ReplayError."""
     names = set.intersection(*(set(each.names) for each in found))
+    if names.isdisjoint(JOBS):
+        raise ReplayError(
+            f"some files have {JOBS[0]}, others {JOBS[1]}; write one of them into all"
+        )
     resources = next((each for each in RESOURCES if each in names), RESOURCES[0])
     known = {"submit": "Submit", "gpus": resources, "start": "Start", "end": "End"}
-    known |= {"user": "User", "name": JOB}
+    known |= {"user": "User", "name": _job_in(names)}
     if span is not Spans.NEVER:
         known["hosts"] = resources
     chosen = {each.name: getattr(columns, each.name) for each in fields(Columns)}
@@ -109,12 +116,16 @@ def order_of(
         state=index(STATE),
         gpus=own.index("gpus"),
         hosts=own.index("hosts"),
-        job=index(JOB),
+        job=index(_job_in(names)),
         user=own.index("user"),
         name=own.index("name"),
         asked=index("ReqTRES") if columns.gpus == "AllocTRES" else -1,
     )
     return order, at
+
+
+def _job_in(names: Set[str]) -> str:
+    return next((each for each in JOBS if each in names), JOB)
 
 
 def rows_of(

@@ -342,6 +342,7 @@ def test_other_spellings_of_the_same_rows_are_the_same_jobs(tmp_path: Path) -> N
     path = tmp_path / "rows.txt"
     names = tuple(HEAD.strip().split("|"))
     texts = {
+        "raw": (HEAD + "".join(f"{row}\n" for row in RESIZED)).replace("JobID|", "JobIDRaw|"),
         "parsable": HEAD.replace("\n", "|\n") + "".join(f"{row}|\n" for row in RESIZED),
         "windows": "\ufeff" + HEAD.replace("\n", "\r\n") + "".join(f"{r}\r\n" for r in RESIZED),
         "tabs": (HEAD + "".join(f"{row}\n" for row in RESIZED)).replace("|", "\t"),
@@ -400,3 +401,7 @@ def test_a_file_of_slurm_needs_no_option_and_no_other_file_beside_it(tmp_path: P
     other.write_text("submit_time,gpu_num,duration\n0,1,60\n")
     with pytest.raises(ReplayError, match="is no file of Slurm, and others are"):
         of_files(path, other)
+    raw = tmp_path / "raw.txt"
+    raw.write_text(f"{HEAD}{RESIZED[1]}\n".replace("JobID", "JobIDRaw"))
+    with pytest.raises(ReplayError, match="some files have JobID, others JobIDRaw"):
+        of_files(path, raw)
