@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import os
 import random
@@ -78,6 +79,7 @@ class ImportReplay(MetaPathFinder):
     def begin(self) -> None:
         """Find the hidden modules from now on."""
         process_image.keep(self._absent)
+        atexit.register(gc.unfreeze)  # else Triton prints what the zygote froze as leaks
         atexit.register(self._end)  # the first that is registered is called last
         sys.meta_path.insert(0, self)
 

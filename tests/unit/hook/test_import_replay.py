@@ -172,3 +172,19 @@ def test_a_module_in_a_folder_of_the_script_is_noticed_and_a_plain_folder_is_not
     assert found is not None
     assert found.variables is None
     assert "own/numpy hides a module" in found.reason
+
+
+def test_python_ends_with_nothing_frozen_that_a_library_would_print_as_a_leak() -> None:
+    """Triton counts its objects at the end, and the zygote has frozen all objects."""
+    program = (
+        "import atexit, gc\n"
+        "from reshape_sidecar.hook.import_record import Records\n"
+        "from reshape_sidecar.hook.import_replay import ImportReplay\n"
+        "atexit.register(lambda: print(gc.get_freeze_count()))\n"
+        "gc.freeze()\n"
+        "ImportReplay({}, Records('', {})).begin()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "0\n", done.stderr
