@@ -6,6 +6,7 @@ whether they draw random numbers, and whether the loss is divided by the number 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,8 @@ OF_LOGS = frozenset(
     {"_metrics", "_stored_metrics", "_logs", "_textual_logs", "_total_train_tokens"}
 )
 """What TRL's trainers sum up for their logs."""
+BOUNDARY = "_maybe_log_save_evaluate"
+"""The method of Trainer at whose end the hook saves."""
 OF_STATE = ("max_steps", "logging_steps", "eval_steps", "save_steps")
 """Attributes of a TrainerState that ``train`` sets anew, and that callbacks change."""
 HALF = {"fp16": "float16", "bf16": "bfloat16"}
@@ -82,9 +85,10 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
         verdict = verdict.worse(kept, UNKNOWN)
     for reason in exact_notes.lost_reasons([trainer.model_wrapped]):
         verdict = verdict.worse(reason, UNKNOWN)
-    if "_maybe_log_save_evaluate" in {one.__name__ for one in script_code.methods(type(trainer))}:
+    if _acts_after_saves(type(trainer)):
         verdict = verdict.worse(
-            "_maybe_log_save_evaluate is the script's, and a restart goes on in its middle", UNKNOWN
+            f"{BOUNDARY} of the script goes on after that of Trainer, in which a stop saves",
+            UNKNOWN,
         )
     if _goes_back_alone(type(trainer)):
         verdict = verdict.worse(
@@ -97,6 +101,20 @@ def before_training(trainer: Any, loader: Any, first: Batch, now: Batch) -> Verd
     ):
         verdict = verdict.worse(reason)
     return verdict
+
+
+def _acts_after_saves(kind: type) -> bool:
+    """Return whether the script does more after the step that a stop saves: a restart would not."""
+    own = [one for one in script_code.methods(kind) if one.__name__ == BOUNDARY]
+    trees = [script_code.tree_of(one.__code__.co_filename) for one in own]
+    bodies = [
+        node.body
+        for tree in filter(None, trees)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == BOUNDARY
+    ]
+    ends = [{getattr(one, "attr", "") for one in ast.walk(body[-1])} for body in bodies]
+    return bool(own) and (not ends or not all(BOUNDARY in names for names in ends))
 
 
 def _goes_back_alone(kind: type) -> bool:
