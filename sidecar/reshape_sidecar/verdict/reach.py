@@ -196,9 +196,9 @@ class Reach:
 
     def _attributes_of(self, path: str, tensor: Any) -> None:
         """Look at the attributes that a script has set on a tensor."""
+        self.owners[f"{path} (attributes)"] = tensor
         for key, value in list(vars(tensor).items()):
             if not key.startswith("_"):
-                self.owners[f"{path} (attributes)"] = tensor
                 self._take(f"{path}.{key}", f"{path} (attributes)", tensor, key, value, 1)
 
     def schedules(self, schedules: Iterable[Any]) -> None:

@@ -353,6 +353,7 @@ def carried_names() -> None:
             own.best = min(own.best, mean)
             if sys.argv[2:] == ["counts"]:
                 count += next(rest)
+                optimizer.param_groups[0]["lr"] = 0.1 / count
             say(f"{epoch}.{job.step}", mean)
     kept(average=size_of(shadow.values()), best=round(own.best, 4), count=count)
 
