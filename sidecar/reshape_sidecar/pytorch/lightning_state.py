@@ -126,7 +126,7 @@ class Dumps:
         whole = self._whole or containers_copied(state)
         model = held(trainer.lightning_module)
         whole["state_dict"] |= {name: one.detach() for name, one in model.items()}
-        left_out = frozen.unchanged() - state.get("state_dict", {}).keys()
+        left_out = frozen.unchanged(model.keys() - state.get("state_dict", {}).keys())
         for name in left_out:
             whole["state_dict"].pop(name, None)  # each start makes it again
         altered = {key: one for key, one in whole.items() if not is_same(one, state.get(key))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -55,18 +55,19 @@ class FrozenWeights:
     def __init__(self, model: Any, changed: Iterable[str] = ()) -> None:
         """``changed``: names of those that a process before has changed."""
         self._model, self._changed = model, frozenset(changed)
-        self._first = self._marks()
+        self._first = self._marks(held(model))
 
-    def unchanged(self) -> set[str]:
-        """Return the names of those that are what they were at the begin."""
-        marks = self._marks()
-        same = {name for name, mark in self._first.items() if marks.get(name) == mark}
+    def unchanged(self, names: Collection[str]) -> set[str]:
+        """Return those of ``names`` that are what they were at the begin."""
+        asked = {name: one for name, one in held(self._model).items() if name in names}
+        marks = self._marks(asked) if asked else {}
+        same = {name for name, mark in marks.items() if self._first.get(name) == mark}
         return same - self._changed
 
-    def _marks(self) -> dict[str, Any]:
+    @staticmethod
+    def _marks(tensors: dict[str, Any]) -> dict[str, Any]:
         marker = Marker(deep=False)
-        frozen = {name: one for name, one in held(self._model).items() if not one.requires_grad}
-        return {name: marker.mark(one) for name, one in frozen.items()}
+        return {name: marker.mark(one) for name, one in tensors.items() if not one.requires_grad}
 
 
 def held(model: Any) -> dict[str, Any]:
