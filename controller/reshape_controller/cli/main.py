@@ -23,6 +23,8 @@ from reshape_gpu.errors import ClientError
 if TYPE_CHECKING:
     import typer
 
+COMPLETE = "_RESHAPE_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
 DEBUG = "RESHAPE_DEBUG"
 """Environment variable that shows the traceback of a defect."""
 
@@ -73,7 +75,44 @@ GROUPS = {
     "config": "about",
 }
 """The module of each group of commands; its ``GROUP_app`` holds them."""
-
+SUMMARIES = {
+    "up": "Start the daemon. SIGTERM or Ctrl-C stops it; running jobs train on without it.",
+    "submit": "Submit job records and print the ids of the jobs.",
+    "get": "List all jobs, or show one.",
+    "describe": "Show everything about a job: GPUs, progress, errors, history.",
+    "logs": "Show the log of a job, also after it ended or crashed.",
+    "cancel": "Cancel jobs for good. Their checkpoints stay. Asks if they are several.",
+    "pause": "Pause jobs: save a checkpoint and release their GPUs.",
+    "resume": "Resume paused jobs from their checkpoints: queue them again.",
+    "pin": "Fix the GPU count of jobs.",
+    "unpin": "Undo pin: let jobs use all their GPU counts again.",
+    "gpus": "List GPUs with their state, owner and next owner.",
+    "clear": "Return a quarantined GPU to use. First check that no process runs on it.",
+    "drain": "Drain a host: its jobs save and leave, and no job starts there.",
+    "undrain": "Let jobs start on a host again.",
+    "status": "Show the daemon's role (leader or standby) and readiness.",
+    "explain": "Explain a job's GPU count: decisions and compared options.",
+    "usage": "Show who used how many GPU-hours, and how many no job held.",
+    "verify": "Compare a job's training with and without stops; name the first difference.",
+    "timeline": "Show which job held each GPU over time, and each job's phases.",
+    "show": "Open the page of a run that is over, or of a replay, read-only, until Ctrl-C.",
+    "replay": "Replay a workload under a policy in virtual time.",
+    "compare": "Compare policies over seeds, or two result folders.",
+    "experiment": "Replay the experiment of another paper, and show its printed figures beside "
+    "ours.",
+    "page": "Print a link that opens the page, logged in as you; it works once, for a minute.",
+    "login": "Log in at a daemon elsewhere; later commands talk to it. Reads the token from stdin.",
+    "logout": "Forget a login and its token. An operator revokes the token.",
+    "doctor": "Check the requirements of `reshape up`; exit 1 if a check fails.",
+    "version": "Show the version.",
+    "profile": "Profiles of job types: speeds, accuracies and costs.",
+    "workload": "Workloads: files of jobs for replays.",
+    "db": "The store: create, check, back up, restore, recover.",
+    "token": "Tokens of the people who share the daemon.",
+    "context": "The daemons that you are logged in at.",
+    "config": "Settings of the daemon and the commands.",
+}
+"""How the help of each command and group begins, so that `reshape --help` need import none."""
 
 EXAMPLES = {
     "up": "reshape up --simulated-gpus 4",
@@ -130,10 +169,11 @@ EXAMPLES = {
 """An example for the help of each command and subcommand."""
 
 
-def build(words: Sequence[str] = ()) -> typer.Typer:
+def build(words: Sequence[str] = (), *, names_alone: bool = False) -> typer.Typer:
     """Return the command line; only the command that ``words`` begin with, if they do.
 
-    The import of all commands takes longer than most of them run.
+    The import of all commands takes longer than most of them run. ``names_alone``: if ``words``
+    begin with none, have names and summaries of all, for the help and for completion.
     """
     import typer  # here, so that a missing package gives a message, not a traceback
 
@@ -147,6 +187,10 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     )
     wanted = words[0] if words and words[0] in {*COMMANDS, *ALIASES, *GROUPS} else None
     app.callback()(_keep_the_name if wanted else _module("about").root)
+    if names_alone and wanted is None:
+        for name, summary in SUMMARIES.items():
+            app.command(name, help=summary)(_name)
+        return app
     for name, module in COMMANDS.items():
         if wanted in (None, name):
             epilog = _example(name)
@@ -163,6 +207,11 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
+def _name() -> None:
+    """Stand for a command in a list: one that is called is built itself."""
+    raise AssertionError("the words of the command line begin with a command, or call none")
+
+
 def _example(command: str) -> str:
     return f"Example: {EXAMPLES[command]}"
 
@@ -175,11 +224,21 @@ def _keep_the_name() -> None:
     """Callback that makes an application of a single command take the command's name."""
 
 
+def _words() -> list[str]:
+    """Return the words of the command line; while a shell completes them, those of its own."""
+    for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS"):
+        if COMPLETE in os.environ and name in os.environ:
+            return os.environ[name].split()[1:]
+    if sys.argv[1:2] == ["--"]:
+        del sys.argv[1]
+    return sys.argv[1:]
+
+
 def _built(words: list[str]) -> typer.Typer:
     """Build without garbage collections: during imports they find nothing, and take long."""
     gc.disable()
     try:
-        return build(words)
+        return build(words, names_alone=True)
     finally:
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
@@ -198,7 +257,7 @@ def main() -> None:
 def _run() -> None:
     try:
         try:
-            _built(sys.argv[1:])()
+            _built(_words())()
         finally:
             sys.stdout.flush()  # here, because a closed pipe cannot be handled later
     except KeyboardInterrupt:  # during imports; a running command handles it itself

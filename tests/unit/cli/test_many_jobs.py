@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +18,7 @@ from reshape_controller.cli.jobs import commands, listing
 from reshape_controller.cli.jobs.following import end_as, exit_of
 from reshape_controller.cli.jobs.listing import Sort, Wanted, listed
 from reshape_controller.cli.jobs.selection import Choice, jobs_of
-from reshape_controller.cli.main import COMMANDS, EXAMPLES, GROUPS, build
+from reshape_controller.cli.main import COMMANDS, EXAMPLES, GROUPS, SUMMARIES, build
 from reshape_controller.http.json_text import to_json
 from reshape_gpu.client import Client
 from reshape_gpu.errors import NotFound
@@ -210,6 +214,30 @@ def test_every_command_and_subcommand_has_an_example() -> None:
     assert {*COMMANDS, *groups} == set(EXAMPLES)
 
 
+def test_the_help_of_the_program_imports_no_command_and_is_the_same() -> None:
+    whole, short = (runner.invoke(build(names_alone=each), ["-h"]).stdout for each in (False, True))
+    assert whole == short
+    loaded = (
+        "import sys; print([name for name in sys.modules if 'reshape_controller.cli.' in name])"
+    )
+    code = f"from reshape_controller.cli.main import build; build(names_alone=True); {loaded}"
+    names = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert ".about" in names
+    assert ".jobs" not in names
+
+
+def test_the_help_of_each_command_begins_with_its_summary() -> None:
+    assert [*COMMANDS, *GROUPS] == list(SUMMARIES)
+    for name, summary in SUMMARIES.items():
+        text = " ".join(run(name, "-h").stdout.split())
+        assert f"{summary} " in text
+
+
+def test_a_command_behind_two_dashes_is_called() -> None:
+    command = Path(sys.executable).with_name("reshape")
+    assert subprocess.check_output([command, "--", "version"], text=True).startswith("reshape ")
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_help_of_each_command_has_an_example_of_options_that_it_has(name: str) -> None:
     words = name.split()
@@ -225,3 +253,7 @@ def test_a_shell_completes_the_commands() -> None:
     shell = {"_RESHAPE_COMPLETE": "complete_bash", "COMP_WORDS": "reshape ca", "COMP_CWORD": "1"}
     done = runner.invoke(build(), [], env=shell, prog_name="reshape")
     assert done.stdout.split() == ["cancel"]
+    shell |= {"COMP_WORDS": "reshape logs --fol", "COMP_CWORD": "2"}
+    command = Path(sys.executable).with_name("reshape")
+    completed = subprocess.check_output([command], env=os.environ | shell, text=True)
+    assert completed.split() == ["--follow"]
