@@ -231,11 +231,12 @@ class ImportRecorder(importlib.abc.MetaPathFinder):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
-                self._stack[-1].imports(fullname)
                 self._known.add(fullname)
                 # A class is the loader of all modules that Python has built in.
                 if spec.loader is not None and not isinstance(spec.loader, type):
                     self._wrap(spec.loader, fullname)
+                else:
+                    self._stack[-1].imports(fullname)
                 return spec
         return None
 
@@ -244,6 +245,7 @@ class ImportRecorder(importlib.abc.MetaPathFinder):
         create, execute = loader.create_module, loader.exec_module
 
         def create_module(spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+            self._stack[-1].imports(name)  # found alone is not imported: a body may ask for it
             with self._body(record):
                 module: ModuleType | None = create(spec)
                 return module

@@ -26,6 +26,7 @@ MODULES = {
     "pack/later.py": "import pack\npack.pace = 'fast'",
     "quiet.py": "import warnings\nwith warnings.catch_warnings():\n"
     "    warnings.filterwarnings('ignore', 'quiet')\n    import low",
+    "asks.py": "import importlib.util\nTHERE = importlib.util.find_spec('low') is not None",
     "top.py": "import sys\nimport pack, pack.extra, low\nsys.modules['alias'] = low",
     "lazy/__init__.py": "import importlib, sys, types\n"
     "class Lazy(types.ModuleType):\n"
@@ -53,7 +54,7 @@ if sys.argv[1] == "again":
     filters = list(warnings.filters)
     recorder = ImportRecorder()
     with recorder.recording():
-        import quiet, low, top, other
+        import asks, quiet, low, top, other
         recorder.import_later("pack.later", "pack")
         for name in ("lazy", "lazy:thing", "lazy:nothing", "nowhere"):
             recorder.import_name(name)
@@ -69,7 +70,7 @@ for name in ("low", "pack", "pack.extra", "lazy.part", "top"):
 random.seed(3)
 exec(sys.argv[2])
 names = ("low", "pack", "pack.inner", "pack.extra", "pack.later", "top", "alias", "other", "quiet")
-names += ("lazy", "lazy.part")
+names += ("lazy", "lazy.part", "asks")
 print(json.dumps({
     "calls": calls,
     "there": [name for name in names if name in sys.modules],
@@ -84,6 +85,8 @@ print(json.dumps({
 IMPORTS = (
     "pass",
     "import low",
+    "import asks",
+    "import asks, low",
     "import pack.extra",
     "from pack import inner",
     "import top",
