@@ -30,6 +30,8 @@ trainer = Trainer(Model(), arguments, train_dataset=data)
 result = trainer.train(resume_from_checkpoint=sys.argv[1] == "second")
 if int(os.environ.get("RANK", 0)) == 0:
     print(f"{sys.argv[1]} run: step {trainer.state.global_step}, {trained} samples on this rank")
+sys.stdout.flush()
+os._exit(0)  # PyTorch 2.15 aborts at Python's end now and then, if there was a process group
 PY
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 "$python" train.py first >out 2>log || { tail log; exit 1; }
