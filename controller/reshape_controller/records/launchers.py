@@ -120,6 +120,8 @@ def _found(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[str, .
             return "accelerate launch", python, words[1:]
         return (module, python, words) if module in OTHER_MODULES else None
     program = PurePosixPath(command[0])
+    if not program.name:
+        return None  # a folder
     beside = (str(program.with_name("python")) if "/" in command[0] else "python",)
     if program.name == "torchrun":
         return "torchrun", beside, command[1:]

@@ -61,7 +61,7 @@ def choose_processes(fields: RecordFields, code: str | None, *, reads: bool) -> 
     if not command or framework not in (None, Framework.PYTORCH):
         return ProcessChoice(framework or Framework.KERAS, Processes.ONE, "", command)
     if framework is None:
-        framework = _framework(command, code if reads else None)
+        framework = _framework(fields, command, code if reads else None)
     if given is Processes.ONE or framework is not Framework.PYTORCH:
         return ProcessChoice(framework, Processes.ONE, "", command)
     try:
@@ -70,10 +70,10 @@ def choose_processes(fields: RecordFields, code: str | None, *, reads: bool) -> 
         return ProcessChoice(framework, Processes.ONE, str(reason), command)
 
 
-def _framework(command: tuple[str, ...], code: str | None) -> Framework:
+def _framework(fields: RecordFields, command: tuple[str, ...], code: str | None) -> Framework:
     """Return the framework of a record that names none: ``keras`` unless all speaks for PyTorch."""
     try:
-        if parse_launch(command, ()) is not None:
+        if parse_launch(command, tuple(fields.optional_gpus or ())) is not None:
             return Framework.PYTORCH
         imports = _program(command, code).imports()
     except LaunchError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ import pytest
 
 from reshape_controller.cli.jobs.submit import read_record
 from reshape_controller.core.model import Framework, JobSpec
-from reshape_controller.records import parse_record
+from reshape_controller.records import RecordInvalid, parse_record
 from reshape_controller.records.script_modules import MODULES_MAX, SCRIPT_BYTES_MAX
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Processes
+from tests.support.hostile_texts import HOSTILE
 
 BATCHES = """
 from reshape_sidecar import session
@@ -315,6 +318,18 @@ def test_a_record_without_a_framework_has_that_of_its_program(
     spec = parsed(tmp_path, text, framework=None)
     assert spec.framework is (framework or Framework.KERAS)
     assert spec.processes is (processes or Processes.ONE)
+
+
+def test_a_command_of_any_words_is_parsed_or_refused() -> None:
+    words = ("/", "./", "//", ".", "..", *HOSTILE)
+    forms = ([w] for w in words), ([w, w] for w in words), (["torchrun", w] for w in words)
+    python = ([*head, w] for w in words for head in (["python"], ["python", "-m"]))
+    for command in itertools.chain(*forms, python):
+        for framework in (None, "pytorch"):
+            record = {"name": "a", "optional_gpus": [1], "code": "/code", "command": command}
+            with contextlib.suppress(RecordInvalid):
+                spec = parse_record({**record, "framework": framework})
+                assert spec.command == tuple(command) or command[0] == "torchrun"
 
 
 def test_a_launcher_of_pytorch_needs_no_framework_and_a_named_one_stays(tmp_path: Path) -> None:
