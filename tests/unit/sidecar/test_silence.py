@@ -12,7 +12,8 @@ from reshape_sidecar.agent.silence import Signs, Silence, signs
 from reshape_sidecar.limits import SILENCE_MAX_S
 
 EVERY_S = 5.0
-BURN = "import time\nwhile time.process_time() < 0.3: pass\n"
+BURN = "import time\nwhile time.process_time() < 0.4: pass\n"
+"""More than the 0.3 s that are looked for: the kernel rounds each figure down to a clock tick."""
 
 
 def silence_after(cpu_s: Iterable[float], lines: Iterable[int] = ()) -> float:
