@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from reshape_controller.core.model import FieldError, Framework
@@ -21,17 +22,9 @@ from reshape_controller.records.script_modules import Program, Unread
 from reshape_gpu.locations import is_local
 from reshape_sidecar.wire import Processes
 
-_PYTORCH = frozenset(
-    [
-        "torch",
-        "lightning",
-        "pytorch_lightning",
-        "transformers",
-        "accelerate",
-        "trl",
-        "sentence_transformers",
-    ]
-)
+_LIGHTNING = ("lightning", "pytorch_lightning")
+_HUGGING_FACE = ("transformers", "accelerate", "trl", "sentence_transformers")
+_PYTORCH = frozenset(("torch", *_LIGHTNING, *_HUGGING_FACE))
 _TENSORFLOW = frozenset(("tensorflow", "keras", "tf_keras"))
 """A program that imports both is one of Keras, which may train with PyTorch below it."""
 
@@ -60,22 +53,41 @@ def choose_processes(fields: RecordFields, code: str | None, *, reads: bool) -> 
     framework = fields.framework
     if not command or framework not in (None, Framework.PYTORCH):
         return ProcessChoice(framework or Framework.KERAS, Processes.ONE, "", command)
+    text = _Text(fields, code if reads else None)
     if framework is None:
-        framework = _framework(fields, command, code if reads else None)
+        framework = _framework(text)
     if given is Processes.ONE or framework is not Framework.PYTORCH:
         return ProcessChoice(framework, Processes.ONE, "", command)
     try:
-        return _by_script(fields, command, code if reads else None)
+        return _by_script(text, fields.workers or 1)
     except (LaunchError, Unread) as reason:
         return ProcessChoice(framework, Processes.ONE, str(reason), command)
 
 
-def _framework(fields: RecordFields, command: tuple[str, ...], code: str | None) -> Framework:
+class _Text:
+    """What the command of a record and the text of its program say; each is read once."""
+
+    def __init__(self, fields: RecordFields, code: str | None) -> None:
+        self.command = tuple(fields.command or ())
+        self._optional_gpus, self._code = tuple(fields.optional_gpus or ()), code
+
+    @cached_property
+    def launch(self) -> Launch | None:
+        """What a launcher in the command starts; None: there is none. Raises LaunchError."""
+        return parse_launch(self.command, self._optional_gpus)
+
+    @cached_property
+    def program(self) -> Program:
+        """The program that the command runs. Raises LaunchError and Unread."""
+        return _program(self.launch.command if self.launch else self.command, self._code)
+
+
+def _framework(text: _Text) -> Framework:
     """Return the framework of a record that names none: ``keras`` unless all speaks for PyTorch."""
     try:
-        if parse_launch(command, tuple(fields.optional_gpus or ())) is not None:
+        if text.launch is not None:
             return Framework.PYTORCH
-        imports = _program(command, code).imports()
+        imports = text.program.imports()
     except LaunchError:
         return Framework.PYTORCH
     except Unread:
@@ -114,17 +126,16 @@ def _per_gpu(reason: str, command: tuple[str, ...], launch: Launch | None) -> Pr
     return ProcessChoice(Framework.PYTORCH, Processes.PER_GPU, reason, command, env)
 
 
-def _by_script(fields: RecordFields, command: tuple[str, ...], code: str | None) -> ProcessChoice:
+def _by_script(text: _Text, workers: int) -> ProcessChoice:
     """Return what the text of a PyTorch program says. Raises LaunchError and Unread."""
-    if (fields.workers or 1) > 1:
-        raise Unread(f"its {fields.workers} workers are processes of their own")
-    launch = parse_launch(command, tuple(fields.optional_gpus or ()))
-    found = _program(command if launch is None else launch.command, code).form()
+    if workers > 1:
+        raise Unread(f"its {workers} workers are processes of their own")
+    launch, found = text.launch, text.program.form()
     if launch is not None and found.form not in ALONE:
-        return _per_gpu(f"{launch.launcher} starts one for each GPU", command, launch)
+        return _per_gpu(f"{launch.launcher} starts one for each GPU", text.command, launch)
     if launch is None and found.form in UNDERSTOOD:
-        return _per_gpu(f"its script {found.text}", command, None)
-    return ProcessChoice(Framework.PYTORCH, Processes.ONE, f"its script {found.text}", command)
+        return _per_gpu(f"its script {found.text}", text.command, None)
+    return ProcessChoice(Framework.PYTORCH, Processes.ONE, f"its script {found.text}", text.command)
 
 
 def _program(command: tuple[str, ...], code: str | None) -> Program:

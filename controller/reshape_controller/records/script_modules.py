@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from reshape_controller.records.script_forms import (
@@ -54,19 +55,20 @@ class Program:
         form = first(found)
         if form.form not in (Form.NONE, Form.SESSION):
             return form
-        walk = _Walk(self._own, self._roots)
-        form = first([*found, *walk.forms()])
-        if form.form is Form.NONE and walk.is_cut:
+        form = first([*found, *self._walk.found])
+        if form.form is Form.NONE and self._walk.is_cut:
             return Found(Form.NONE, place=f"as far as {MODULES_MAX} of its modules show")
         return form
 
     def imports(self) -> frozenset[str]:
         """Return the packages that the program imports, by their names at the top."""
-        walk = _Walk(self._own, self._roots)
-        for _ in walk.forms():
-            pass
-        dotted = [name for module in (self._own, *walk.modules()) for name in module.imports()]
+        modules = (self._own, *self._walk.modules())
+        dotted = [name for module in modules for name in module.imports()]
         return frozenset(name.partition(".")[0] for name in dotted)
+
+    @cached_property
+    def _walk(self) -> _Walk:
+        return _Walk(self._own, self._roots)
 
 
 def _read(path: Path, package: str) -> Module:
@@ -91,7 +93,7 @@ class _Walk:
     """What a script reaches of the modules below ``roots``."""
 
     def __init__(self, script: Module, roots: tuple[Path, ...]) -> None:
-        self._script, self._roots = script, roots
+        self._roots = roots
         self._modules: dict[str, tuple[Module, str] | None] = {}
         """Each module that was looked for, and its file below its root; None: not one of these."""
         self._left: list[tuple[str, bool]] = []
@@ -100,15 +102,16 @@ class _Walk:
         self._reached: set[tuple[str, str]] = set()
         self.is_cut = False
         """Whether there are more modules than are read."""
+        self.found = tuple(self._forms(script))
+        """The forms of all units that the script reaches."""
 
     def modules(self) -> Iterator[Module]:
         """Yield the modules that were read."""
         yield from (known[0] for known in self._modules.values() if known is not None)
 
-    def forms(self) -> Iterator[Found]:
-        """Yield the forms of all units that the script reaches."""
-        for unit in self._script.units.values():
-            yield from self._reach(self._script, unit)
+    def _forms(self, script: Module) -> Iterator[Found]:
+        for unit in script.units.values():
+            yield from self._reach(script, unit)
         while self._left:
             if (following := self._left.pop()) not in self._seen:
                 self._seen.add(following)
