@@ -34,6 +34,8 @@ OF_BATCHES = ("batch_size", "sampler", "batch_sampler")
 """Attributes of batch samplers that Reshape sets itself, or that are samplers."""
 READS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__", "__call__"})
 """Methods that make samples and batches."""
+STEP_DRAWS = "a step draws random numbers: others at another GPU count"
+"""Why a script that ``drew_since`` its step began is no ``exact`` one."""
 WORKER_FIELDS = ("id", "num_workers", "seed")
 
 
@@ -53,6 +55,13 @@ def seed_generators(seed: int) -> None:
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of this process, also those of its GPU."""
+    seed_generators(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 def random_states() -> States:
@@ -122,6 +131,12 @@ def generator_states() -> dict[str, Any]:
         name, keys, *position = numpy.random.get_state()
         states["numpy"] = (name, keys.tobytes(), position)
     return states
+
+
+def drew_since(before: dict[str, Any]) -> bool:
+    """Return whether a generator has left the state that ``generator_states`` returned before."""
+    after = generator_states()
+    return any(after[name] != state for name, state in before.items())
 
 
 def samplers_below(batch_sampler: Any) -> list[Any]:

@@ -17,7 +17,14 @@ from torch.utils.data import IterableDataset
 from reshape_sidecar.hook import script_code
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import exact_notes
-from reshape_sidecar.pytorch.data import changed_in_workers, forks, generator_states, length
+from reshape_sidecar.pytorch.data import (
+    STEP_DRAWS,
+    changed_in_workers,
+    drew_since,
+    forks,
+    generator_states,
+    length,
+)
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.verdict.reach import Reach
@@ -39,7 +46,6 @@ OTHER_BATCH = (
     "gradient_accumulation_steps changes while it trains, and the steps of another number of GPUs"
     " are those of the first start"
 )
-DRAWS = "a step draws random numbers: others at another GPU count"
 LOOKS = 3
 """Micro-batches of a process that are watched."""
 IGNORED = -100
@@ -231,10 +237,9 @@ class MicroBatches:
         before = generator_states()
         loss = step(count.as_subclass(ItemCount) if watches else count)
         verdict = Verdict(EXACT)
-        after = generator_states()
-        if any(after[name] != before[name] for name in before):
+        if drew_since(before):
             self._draws = True
-            verdict = verdict.worse(DRAWS)
+            verdict = verdict.worse(STEP_DRAWS)
         divides = is_counted and (not watches or ItemCount.is_used)
         if not divides and trainer.compute_loss_func is None and self._differ(labels):
             verdict = verdict.worse(
@@ -256,11 +261,12 @@ class MicroBatches:
 
     def _step_later(self, step: Any, count: Any) -> tuple[Any, Verdict]:
         """Run a micro-batch; look only whether it is the first one that draws random numbers."""
-        before = {} if self._draws else generator_states()
+        if self._draws:
+            return step(count), Verdict(EXACT)
+        before = generator_states()
         loss = step(count)
-        after = {} if self._draws else generator_states()
-        self._draws |= any(after[name] != before[name] for name in before)
-        return loss, Verdict(EXACT).worse(DRAWS) if before and self._draws else Verdict(EXACT)
+        self._draws = drew_since(before)
+        return loss, Verdict(EXACT).worse(STEP_DRAWS) if self._draws else Verdict(EXACT)
 
     def _differ(self, labels: Any) -> bool:
         """Return whether samples have different numbers of labels, as far as was seen."""

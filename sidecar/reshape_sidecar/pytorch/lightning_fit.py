@@ -21,8 +21,7 @@ from reshape_sidecar import claims
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.loop_session import Write
-from reshape_sidecar.pytorch import lightning_state, lightning_verdict, run_folders
-from reshape_sidecar.pytorch.data import Division, generator_states, random_states, seed_of
+from reshape_sidecar.pytorch import data, lightning_state, lightning_verdict, run_folders
 from reshape_sidecar.pytorch.lightning_data import READ_BY_STEP, Loaders
 from reshape_sidecar.pytorch.lightning_micro import MicroSteps
 from reshape_sidecar.pytorch.lightning_script import FitScript
@@ -106,7 +105,7 @@ class Fits:
         self._library, self._version = library, ""
         self._saved: Position | None = None
         self._seed, self._rank, self._ranks = 0, 0, 1
-        self._division: Division | None = None
+        self._division: data.Division | None = None
         """Of a step under ``batch: micro``."""
         self._verdict = Verdict(EXACT)
         self._folders: dict[str, str] = {}
@@ -126,7 +125,7 @@ class Fits:
         script = FitScript(trainer, self._rank, self._ranks)
         fit = Fit(trainer, session, self.count, self._loaders(trainer), script)
         if (division := self._division) is not None:
-            seed = seed_of(self._seed, "fit", fit.number)
+            seed = data.seed_of(self._seed, "fit", fit.number)
             fit.draws = True  # each micro-batch its own numbers
             fit.micro = MicroSteps(trainer, division, seed, LookInside(script.watch))
         saved, folder = self._saved, session.checkpoint
@@ -256,7 +255,7 @@ class Fits:
             fit.resumes_no_more()
             fit.script.restore()
             self._restore_numbers(fit)
-        fit.before = None if fit.draws else generator_states()
+        fit.before = None if fit.draws else data.generator_states()
         if fit.gradients is None:
             fit.gradients = GradientLook([fit.trainer.lightning_module])
 
@@ -271,7 +270,7 @@ class Fits:
         if fit.micro is not None:
             fit.micro.batch_read()
         elif fit.before is not None and type(fetcher).__name__ != READ_BY_STEP:
-            fit.before = generator_states()
+            fit.before = data.generator_states()
 
     def batch_made(self) -> None:
         """Look whether the batch has drawn random numbers."""
@@ -281,12 +280,9 @@ class Fits:
             fit.micro.batch_made()
         fit.looks -= fit.looks > 0
         before, fit.before = fit.before, None
-        if before is None:
-            return
-        after = generator_states()
-        if any(after[name] != state for name, state in before.items()):
+        if before is not None and data.drew_since(before):
             fit.draws, fit.looks = True, max(fit.looks, 0)
-            self._add("a step draws random numbers: others at another GPU count", STEPS_ONLY)
+            self._add(data.STEP_DRAWS, STEPS_ONLY)
 
     def boundary(self, *, is_last: bool = False, batches: int = 0) -> None:
         """Count the step, if there was one; save and leave if that is due.
@@ -335,7 +331,7 @@ class Fits:
         self._version = str(self._library.__version__)
         self._rank, self._ranks = session.settings.rank, session.settings.ranks
         if (count := session.settings.micro_batches) is not None:
-            self._division = Division.of(count, self._rank, self._ranks)
+            self._division = data.Division.of(count, self._rank, self._ranks)
         if own not in (signal.SIG_DFL, signal.SIG_IGN, None):
             self._add("the script handles SIGTERM itself", UNKNOWN)
         folder = session.checkpoint
@@ -359,7 +355,7 @@ class Fits:
         holder = claims.read(settings.checkpoints) if settings.checkpoints is not None else None
         drawn = None if holder is None else holder.shuffle_seed
         given = settings.seed if settings.seed is not None else os.environ.get(GLOBAL_SEED)
-        return seed_of("lightning", str(drawn if given is None else given))
+        return data.seed_of("lightning", str(drawn if given is None else given))
 
     def _loaders(self, trainer: Any) -> Loaders:
         progress = trainer.fit_loop.epoch_progress
@@ -382,7 +378,7 @@ class Fits:
         state = self.dumps.dump(trainer, fit.script.frozen)
         connector = trainer._logger_connector
         state[OWN] |= {
-            "random": lightning_state.of_all_ranks(random_states(), self._ranks),
+            "random": lightning_state.of_all_ranks(data.random_states(), self._ranks),
             "orders": lightning_state.of_all_ranks(fit.loaders.orders(), self._ranks),
             "metrics": {name: dict(getattr(connector, name)) for name in METRICS},
             **fit.script.saved(),

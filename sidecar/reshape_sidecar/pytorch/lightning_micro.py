@@ -14,13 +14,18 @@ from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
-from reshape_sidecar.pytorch.data import Division, random_states, seed_of, set_random_states
+from reshape_sidecar.pytorch.data import (
+    Division,
+    random_states,
+    seed_all,
+    seed_of,
+    set_random_states,
+)
 from reshape_sidecar.pytorch.lightning_data import READ_BY_STEP
 from reshape_sidecar.pytorch.lightning_devices import FitError
 from reshape_sidecar.pytorch.micro_batches import (
     LookInside,
     averaged,
-    seed_all,
     trained_as,
     weights_of,
 )

@@ -26,14 +26,17 @@ from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
 from reshape_sidecar.pytorch import exact_notes
 from reshape_sidecar.pytorch.data import (
+    STEP_DRAWS,
     Share,
     changed_in_workers,
+    drew_since,
     generator_states,
+    seed_all,
     seed_of,
 )
 from reshape_sidecar.pytorch.exact_notes import AutocastLook
 from reshape_sidecar.pytorch.loop_state import Parts, Position, saved_position
-from reshape_sidecar.pytorch.micro_batches import LookInside, MicroBatches, seed_all
+from reshape_sidecar.pytorch.micro_batches import LookInside, MicroBatches
 from reshape_sidecar.pytorch.optimizers import Steps
 from reshape_sidecar.pytorch.weights import (
     CARRIED,
@@ -272,12 +275,9 @@ class Loop(EpochLoop):
         """Judge whether another number of GPUs changes the numbers of this script."""
         assert self._parts is not None
         assert self._autocast is not None
-        after = {} if before is None else generator_states()
-        if before is not None and any(after[name] != before[name] for name in before):
+        if before is not None and drew_since(before):
             self._draws = True
-            self._verdict = self._verdict.worse(
-                "a step draws random numbers: others at another GPU count"
-            )
+            self._verdict = self._verdict.worse(STEP_DRAWS)
             self._session.set_verdict(self._verdict)
         if self._looks == 0:
             return

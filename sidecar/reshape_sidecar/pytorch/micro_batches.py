@@ -19,7 +19,7 @@ from reshape_sidecar.loop_epochs import LoopError
 from reshape_sidecar.pytorch.data import (
     Division,
     random_states,
-    seed_generators,
+    seed_all,
     seed_of,
     set_random_states,
 )
@@ -91,13 +91,6 @@ class MicroBatches:
                 if is_watched and not reached:
                     raise LoopError(NOT_TRAINED)
         self._is_trained = True
-
-
-def seed_all(seed: int) -> None:
-    """Seed the generators of this process, also those of its GPU."""
-    seed_generators(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
 
 
 @contextlib.contextmanager
