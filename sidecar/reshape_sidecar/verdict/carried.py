@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from reshape_sidecar.hook.script_code import of_script_file, tree_of
 from reshape_sidecar.verdict import influence, syntax
@@ -22,6 +22,7 @@ from reshape_sidecar.verdict.syntax import Function
 
 BESIDE = "from enumerate or zip, which begin again: job.step counts on"
 Loop = ast.For | ast.While | ast.AsyncFor
+Statement = TypeVar("Statement", bound=ast.stmt)
 
 
 def names(frame: FrameType) -> tuple[frozenset[str], frozenset[str]]:
@@ -56,12 +57,12 @@ def _asked_at(file: str, line: int) -> frozenset[str]:
     """Return the names that the statement at a line reads, if it is in no loop: it may go through
     the batches itself, as a comprehension does."""
     code, loops = _loops(file, line)
-    found: ast.stmt | None = None
-    for node in ast.walk(code) if not loops else ():
-        if isinstance(node, ast.stmt) and not isinstance(node, Function | ast.ClassDef):
-            holds = node.lineno <= line <= (node.end_lineno or line)
-            if holds and (found is None or node.lineno >= found.lineno):
-                found = node
+    statements = (
+        node
+        for node in ast.walk(code)
+        if isinstance(node, ast.stmt) and not isinstance(node, Function | ast.ClassDef)
+    )
+    found = _innermost(statements, line) if not loops else None
     return frozenset(_read_by(found)) if found is not None else frozenset()
 
 
@@ -168,8 +169,8 @@ def _loops(file: str, line: int) -> tuple[ast.AST, list[Loop]]:
     tree = tree_of(file)
     if tree is None:
         return ast.Module([], []), []
-    own = _innermost_function(tree, line)
-    code = own or tree
+    functions = (node for node in ast.walk(tree) if isinstance(node, Function))
+    code = _innermost(functions, line) or tree
     loops = [
         node
         for node in ast.walk(code)
@@ -235,14 +236,10 @@ def _read_after(code: ast.AST, loop: Loop) -> set[str]:
     return {node.id for node in nodes if isinstance(node.ctx, ast.Load) and node.lineno > end}
 
 
-def _innermost_function(tree: ast.Module, line: int) -> Function | None:
-    found: Function | None = None
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            holds = _holds(node, line)
-            if holds and (found is None or node.lineno >= found.lineno):
-                found = node
-    return found
+def _innermost(statements: Iterable[Statement], line: int) -> Statement | None:
+    """Return the innermost statement at a line, of those that a walk from the outside yields."""
+    around = [one for one in statements if _holds(one, line)]
+    return max(reversed(around), key=lambda one: one.lineno, default=None)
 
 
 class _Body:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from reshape_sidecar.hook.script_code import tree_of
 from reshape_sidecar.verdict import influence
-from reshape_sidecar.verdict.syntax import called, looked_up
+from reshape_sidecar.verdict.syntax import around_of, called, looked_up
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
@@ -52,10 +52,7 @@ class _Text:
     """The nodes of some files, each with what is around it."""
 
     def __init__(self, trees: list[ast.Module]) -> None:
-        self.around: dict[ast.AST, ast.AST] = {
-            child: node for tree in trees for node in ast.walk(tree)
-            for child in ast.iter_child_nodes(node)
-        }  # fmt: skip
+        self.around = around_of(trees)
         self.nodes = list(self.around)
         self.functions = {node.name for node in self.nodes if isinstance(node, ast.FunctionDef)}
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]

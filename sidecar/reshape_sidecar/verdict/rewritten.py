@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from reshape_sidecar.hook.script_code import tree_of
-from reshape_sidecar.verdict.syntax import Function
+from reshape_sidecar.verdict.syntax import Function, around_of
 
 PATH_FIRST = frozenset({"save_pretrained", "save_model", "save_checkpoint", "remove", "unlink"})
 """Calls that write or remove the file that is their first argument."""
@@ -62,10 +62,7 @@ class Moment(Enum):
 
 class _Text:
     def __init__(self, trees: list[ast.Module]) -> None:
-        self._around: dict[ast.AST, ast.AST] = {}
-        for tree in trees:
-            for node in ast.walk(tree):
-                self._around |= dict.fromkeys(ast.iter_child_nodes(node), node)
+        self._around = around_of(trees)
         self._calls = [node for node in self._around if isinstance(node, ast.Call)]
         self._by_name: dict[str, list[ast.Call]] = defaultdict(list)
         self._functions: dict[str, list[ast.AST]] = defaultdict(list)

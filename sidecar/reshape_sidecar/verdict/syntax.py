@@ -106,6 +106,16 @@ def looked_up(node: ast.AST) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def around_of(trees: Iterable[ast.AST]) -> dict[ast.AST, ast.AST]:
+    """Return each node below ``trees``, from the outside in, with the node around it."""
+    return {
+        child: node
+        for tree in trees
+        for node in ast.walk(tree)
+        for child in ast.iter_child_nodes(node)
+    }
+
+
 def with_scopes(tree: ast.Module) -> ast.Module:
     """Return a copy of a file's code in which each variable of a function has a name of its own:
     ``name@line``, with the line at which the function begins."""
