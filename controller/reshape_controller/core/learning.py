@@ -183,16 +183,9 @@ def learn_run(tx: Transaction, job: Job) -> None:
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return
     known, was_known = _voice(tx, job), tx.state.profiles.learned_of(kind).total_steps is not None
-    heard = measure(
-        *(known.heard or known.speed, gpu_type, size, seconds),
-        prior_s=None,
-        weight=TYPE_WEIGHT,
-        hosts=hosts,
-        is_median=True,
-    )
-    speed = known.speed if as_before(known.speed, heard) else heard
+    spoken = _with_speed(known, gpu_type, size, seconds, hosts=hosts, prior_s=None, is_median=True)
     total = blend(known.total_steps, steps, COST_WEIGHT)
-    _teach(tx, job, replace(known, speed=speed, heard=heard, total_steps=total))
+    _teach(tx, job, replace(spoken, total_steps=total))
     tx.state.plan_wanted = tx.state.plan_wanted or not was_known
 
 
@@ -347,17 +340,32 @@ def _learn_speed(
     if settled and job_type not in (None, DEFAULT_TYPE):
         # A type without any figure takes its first measurement as it is: the job is its probe.
         prior_s = believed_s / batches if known or voice.speed else None
-        before, step_s = voice.heard or voice.speed, seconds / batches
-        heard = measure(
-            *(before, gpu_type, size, step_s),
-            prior_s=prior_s,
-            weight=TYPE_WEIGHT,
-            hosts=hosts,
-            is_median=is_median,
-        )
-        speed = voice.speed if as_before(voice.speed, heard) else heard
-        _teach(tx, job, replace(voice, speed=speed, heard=heard))
+        seen = (gpu_type, size, seconds / batches)
+        spoken = _with_speed(voice, *seen, hosts=hosts, prior_s=prior_s, is_median=is_median)
+        _teach(tx, job, spoken)
     return measured
+
+
+def _with_speed(
+    voice: Learned,
+    gpu_type: str,
+    size: int,
+    step_s: float,
+    *,
+    hosts: int,
+    prior_s: float | None,
+    is_median: bool,
+) -> Learned:
+    """Return a voice that has heard one more speed; it says another one only once that differs."""
+    heard = measure(
+        *(voice.heard or voice.speed, gpu_type, size, step_s),
+        prior_s=prior_s,
+        weight=TYPE_WEIGHT,
+        hosts=hosts,
+        is_median=is_median,
+    )
+    speed = voice.speed if as_before(voice.speed, heard) else heard
+    return replace(voice, speed=speed, heard=heard)
 
 
 def _straggles(
