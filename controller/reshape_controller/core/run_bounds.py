@@ -27,7 +27,7 @@ def start_timeout_s(limits: Limits, job: Job) -> float:
 def ran_s(job: Job, now_s: float) -> float:
     """Return for how long the job has had GPUs since its first grant, or its last resume."""
     since_s = job.serves_since_s
-    return job.ran_s + (now_s - since_s if job.gpus and since_s is not None else 0.0)
+    return job.ran_s + now_s - since_s if job.gpus and since_s is not None else job.ran_s
 
 
 def run_problem(job: Job, now_s: float) -> str:

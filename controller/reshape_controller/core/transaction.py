@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from reshape_controller.core import service, transitions
+from reshape_controller.core import run_bounds, service, transitions
 from reshape_controller.core.commands import Command
 from reshape_controller.core.fast_replace import with_changes
 from reshape_controller.core.knowledge import Curve, Measured, Trend
@@ -200,7 +200,7 @@ class Transaction:
                 served = service.served_until(job, before_s, self.state.gpus, self.state.hosts)
                 changes: JobChanges = {"served": served, "serves_since_s": self.now_s}
                 if self.limits.bounds_runs:
-                    changes["ran_s"] = job.ran_s + before_s - job.serves_since_s
+                    changes["ran_s"] = run_bounds.ran_s(job, before_s)
                 self.take_changes(job.id, changes)
 
     def _service(self, job: Job, gpus: tuple[GpuId, ...]) -> JobChanges:
@@ -210,7 +210,7 @@ class Transaction:
         served = service.served_until(job, self.now_s, self.state.gpus, self.state.hosts)
         changes: JobChanges = {"served": served, "serves_since_s": self.now_s if gpus else None}
         if job.gpus and job.serves_since_s is not None and self.limits.bounds_runs:
-            changes["ran_s"] = job.ran_s + self.now_s - job.serves_since_s
+            changes["ran_s"] = run_bounds.ran_s(job, self.now_s)
         return changes
 
     def _check_state(self, job: Job, after: JobState) -> None:
