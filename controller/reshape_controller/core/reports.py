@@ -69,8 +69,7 @@ def take(tx: Transaction, report: Observed) -> None:
         on_trend = before.trend is not None and "trend" not in changes
         changes_view = not (on_trend and before.answered and before.reachable)
         tx.take_changes(job_id, changes, changes_view=changes_view or judged or evaluated)
-        if report.devices_used is not None:
-            unused_gpus.take(tx, job_id, report)
+        unused_gpus.take(tx, job_id, report)
     else:
         tx.take_changes(job_id, changes)
         _move_on(tx, job_id, report)

@@ -57,5 +57,5 @@ def _has_trained_long(tx: Transaction, job: Job) -> bool:
 
 
 def why_not_more(job: Job) -> str:
-    """Return that its program would not use more GPUs, and what to do; empty if nobody says so."""
-    return f"its program uses {gpus(job.uses)}: {REMEDY}" if job.uses else ""
+    """Return that a program with a known number of used GPUs uses no more, and what to do."""
+    return f"its program uses {gpus(job.uses)}: {REMEDY}"

@@ -56,7 +56,7 @@ class KubernetesSettings:
         if self.sidecar_tls or self.sidecar_url.startswith("https:"):
             return False
         is_local = ipaddress.ip_address(self.sidecar_address).is_loopback
-        return is_beyond_loopback(self.sidecar_url) or not is_local
+        return _is_beyond_loopback(self.sidecar_url) or not is_local
 
     @property
     def transport(self) -> str:
@@ -160,7 +160,7 @@ def kubernetes_settings(config: Config) -> KubernetesSettings | None:
         address,
         port,
         url,
-        config.text("sidecar_tls") != "off" and is_beyond_loopback(url),
+        config.text("sidecar_tls") != "off" and _is_beyond_loopback(url),
         by_playbook,
         config.home / "playbooks",
     )
@@ -215,7 +215,7 @@ def _listen(config: Config) -> tuple[str, int]:
     return address_and_port(text, where, remedy)
 
 
-def is_beyond_loopback(url: str) -> bool:
+def _is_beyond_loopback(url: str) -> bool:
     """Whether a URL without TLS leads off this machine."""
     parts = urllib.parse.urlsplit(url)
     try:
