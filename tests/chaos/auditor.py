@@ -115,6 +115,17 @@ class Proc:
                 yield Holder(process, start, gpus)
         self._foreign = foreign
 
+    def described(self) -> list[str]:
+        """Return the processes of this home at the last look: pid, parent, group, command."""
+        found = []
+        for pid in sorted(each.pid for each in self.alive):
+            with contextlib.suppress(OSError, IndexError):
+                parent = self._read(pid, "stat").rpartition(")")[2].split()[1]
+                group = self._read(pid, "cgroup").strip().rpartition("/")[2]
+                command = self._read(pid, "cmdline").replace("\0", " ").strip()
+                found.append(f"{pid} of {parent} in {group}: {command[:300]}")
+        return found
+
     def _began(self, pid: int) -> int | None:
         """Return when a process began; None if it has ended, or has no memory any more."""
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -291,7 +302,7 @@ class Auditor:
             "starts": len(self.starts),
             "lines": sum(each.lines for each in self._ledgers.values()),
             "finished": sorted(self.finished()),
-            "left": sorted(each.pid for each in self.proc.alive),
+            "left": self.proc.described(),
             "longest_s": round(self.longest_s, 2),
         }
 

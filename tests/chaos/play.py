@@ -311,7 +311,7 @@ class Player:
                 self._violated(f"{job['name']} failed, and nothing killed it: {job['error']}")
             self.round.reshapes += job["reshape_ups"] + job["reshape_downs"]
         self.round.jobs = len(jobs)
-        self._check_gpus(bed)
+        self._check_released(bed)
         self.round.hand_overs = _hand_overs(bed)
         if bed.stop(signal.SIGTERM) != 0:
             self._violated("the daemon ended with an error")
@@ -325,16 +325,19 @@ class Player:
         self.round.looks, self.round.starts = summary.get("looks", 0), summary.get("starts", 0)
         self.round.longest_s = summary.get("longest_s", 0.0)
 
-    def _check_gpus(self, bed: ChaosBed) -> None:
-        """Every GPU is idle soon after the last job."""
+    def _check_released(self, bed: ChaosBed) -> None:
+        """Every GPU is idle and every container gone soon after the last job. A daemon that is
+        stopped before leaves the end of a container to the next one."""
         until_s = time.monotonic() + UP_S
         while True:
             gpus = bed.ask("/v1/gpus")[1]["gpus"]
             busy = [gpu for gpu in gpus if gpu["state"] != "idle"]
-            if not busy and len(gpus) == GPUS:
+            jobs = bed.ask("/v1/jobs?limit=1000")[1]["jobs"]
+            remain = [job["name"] for job in jobs if job["stage"] != "none"]
+            if not busy and not remain and len(gpus) == GPUS:
                 return
             if time.monotonic() > until_s:
-                self._violated(f"GPUs are not idle: {busy}")
+                self._violated(f"GPUs are not idle: {busy}; containers do not end: {remain}")
                 return
             time.sleep(0.1)
 
