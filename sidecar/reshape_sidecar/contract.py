@@ -77,6 +77,11 @@ ENV_SIZES = "RESHAPE_SIZES"
 """Comma-separated numbers of GPUs on which the job may be; not set: they are not known."""
 ENV_MICRO_BATCHES = "RESHAPE_MICRO_BATCHES"
 """Micro-batches of a step, of a record with ``batch: micro``; not set: as many as processes."""
+ENV_PROOF = "RESHAPE_PROOF"
+"""``off``: a process makes no step after its last save for the next one to compare its first step
+with. ``stop``: it ends before its second step if its first one differs. Not set: it says so."""
+ENV_SAVE_DEADLINE_S = "RESHAPE_SAVE_DEADLINE_S"
+"""Seconds that a request to save and leave gives; not set: not known."""
 ENV_HASHED_GENERATION = "RESHAPE_HASHED_GENERATION"
 """Generation of the process before this one in the same container: it has hashed and synced what it
 published, since the machine's boot. Not set: every file is hashed before it is loaded."""

@@ -37,6 +37,7 @@ TAGS = {
     "Desired": "wire:Desired",
     "Evaluation": "wire:Evaluation",
     "GpuUse": "wire:GpuUse",
+    "Proof": "wire:Proof",
     "Meeting": "wire:Meeting",
     "Observed": "wire:Observed",
     "Outcome": "wire:Outcome",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 WIRE_VERSION = 1
-WIRE_LEVEL = 6
+WIRE_LEVEL = 7
 """Level of the newest fields. A peer of an earlier release refuses fields that it does not know,
 so each side sends the fields of a level only to a peer that has named that level."""
 LEVEL_ABILITIES = 2
@@ -35,6 +35,8 @@ LEVEL_DEVICES = 6
 """Level of the number of devices that a program uses."""
 LEVEL_PINS = 6
 """Level of SideCars that pin the coordinator's key: beyond loopback they speak TLS."""
+LEVEL_PROOFS = 7
+"""Level of what the first step after a restart shows."""
 LEVEL_HEADER = "Reshape-Wire-Level"
 """Header of each report and of each answer: the level that its sender knows. A coordinator of level
 1, and a SideCar of level 1 or 2, sends none."""
@@ -233,6 +235,38 @@ class Outcome:
     none. Level 5."""
 
 
+class ProofResult(StrEnum):
+    """What the comparison of a first step says; ``Proof`` holds it as text."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NONE = "none"
+    """There was nothing to compare with; the figures say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the first step of a process shows beside the same step of the process before.
+
+    The process before made that step after its last save, and left in it: of the step only figures
+    are kept. Level 7.
+    """
+
+    result: str
+    """Value of a ``ProofResult``, as text: a peer may know other words."""
+    step: int
+    """Step of the checkpoint, after which both made one step."""
+    before: int
+    """Number of GPUs of the process before; 0: not known."""
+    now: int
+    """Number of GPUs of this process."""
+    figures: str
+    """The figures in words: ``loss 0.5013, 4e-8`` if it agrees, what differs if it differs, and why
+    there is no proof."""
+    hint: str = ""
+    """Where to look for what differs."""
+
+
 # The parts of a report have no slots: a replay makes millions of changed copies of them, and a copy
 # of a dictionary is faster than setting some twenty fields.
 
@@ -295,6 +329,9 @@ class Progress:
     apart_s_per_step: float | None = None
     """What evaluations and ends of epochs take for each step, beside ``seconds_per_step``, which is
     then a median of the last minute; None: a mean of the last steps alone. Level 6."""
+    proof: Proof | None = None
+    """Of this process's first step; None: it has made none, or went on from no checkpoint. Level 7.
+    """
 
 
 @dataclass(frozen=True)
@@ -433,8 +470,12 @@ def at_level(observed: Observed, level: int) -> Observed:
         observed = replace(observed, ending=False)
     if level < LEVEL_DEVICES and observed.devices_used is not None:
         observed = replace(observed, devices_used=None)
+    if level < LEVEL_PROOFS and observed.progress.proof is not None:
+        observed = replace(observed, progress=replace(observed.progress, proof=None))
     if level < LEVEL_TIMES:
-        progress = progress_at_level(observed.progress, level)
+        progress = replace(
+            observed.progress, evaluation_s=None, epoch_end_s=None, apart_s_per_step=None
+        )
         observed = replace(observed, silent_s=None, progress=progress)
     if level < LEVEL_REACHED:
         observed = replace(observed, reached=None, refused=False)
@@ -453,13 +494,6 @@ def at_level(observed: Observed, level: int) -> Observed:
             observed, progress=progress, saves=None, exception=None, exception_message=None
         )
     return observed
-
-
-def progress_at_level(progress: Progress, level: int) -> Progress:
-    """Return the progress without the fields that only later levels know."""
-    if level >= LEVEL_TIMES:
-        return progress
-    return replace(progress, evaluation_s=None, epoch_end_s=None, apart_s_per_step=None)
 
 
 def desired_at_level(desired: Desired, level: int) -> Desired:

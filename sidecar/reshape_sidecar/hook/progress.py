@@ -20,10 +20,12 @@ from reshape_sidecar.hook.step_clock import StepClock
 from reshape_sidecar.wire import (
     LEVEL_DEVICES,
     LEVEL_EVALUATIONS,
+    LEVEL_PROOFS,
     LEVEL_TIMES,
     WIRE_LEVEL,
     Evaluation,
     Progress,
+    Proof,
     Saves,
     TargetProgress,
 )
@@ -133,6 +135,12 @@ class ProgressReporter:
         """Set the newest evaluations; the next report sends them to an agent that knows them."""
         if self.level >= LEVEL_EVALUATIONS:
             self.update(evaluations=evaluations)
+
+    def report_proof(self, proof: Proof) -> None:
+        """Set what the first step shows, and send it to an agent that knows it."""
+        if self.level >= LEVEL_PROOFS:
+            self.update(proof=proof)
+            self._send()
 
     def send(self) -> None:
         """Send the newest report now."""

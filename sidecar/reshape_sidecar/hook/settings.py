@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from reshape_sidecar import contract
@@ -15,6 +16,15 @@ from reshape_sidecar.hook.target import Target
 
 class SettingsError(ValueError):
     """A RESHAPE_* variable has an invalid value; the message names it and the remedy."""
+
+
+class ProofMode(StrEnum):
+    """Whether the first step after a restart is compared with that of the process before."""
+
+    REPORT = "report"
+    STOP = "stop"
+    """A difference ends the process before its second step."""
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,9 @@ class HookSettings:
     """Numbers of GPUs on which the job may be; empty: not known."""
     micro_batches: int | None = None
     """Micro-batches of a step under ``batch: micro``; None: each GPU has its part of the batch."""
+    proof: ProofMode = ProofMode.REPORT
+    save_deadline_s: float | None = None
+    """Seconds that a request to save and leave gives; None: not known."""
     standby_fd: int | None = None
     """Descriptor on which a successor waits for its release; it has no generation before that."""
 
@@ -93,13 +106,19 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             )
         return int(value)
 
-    spawned = text(contract.ENV_SPAWNED_AT_S)
-    try:
-        spawned_at_s = float(spawned) if spawned else None
-    except ValueError:
+    def seconds(name: str) -> float | None:
+        value = text(name)
+        try:
+            return float(value) if value else None
+        except ValueError:
+            raise SettingsError(f"{name}={value!r} is not a time in seconds.") from None
+
+    proof = text(contract.ENV_PROOF) or ProofMode.REPORT
+    if proof not in list(ProofMode):
         raise SettingsError(
-            f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a time in seconds."
-        ) from None
+            f"{contract.ENV_PROOF}={proof!r} is none of {', '.join(ProofMode)}. It is set by the "
+            "controller; unset it when you start the script by hand."
+        )
     devices = text(contract.ENV_DEVICES) or ""
     sizes = text(contract.ENV_SIZES) or ""
     standby_fd = whole(contract.ENV_STANDBY_FD, 3)
@@ -118,7 +137,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         epochs=whole(contract.ENV_EPOCHS, 1),
         steps=whole(contract.ENV_STEPS, 1),
         seed=whole(contract.ENV_SEED, 0),
-        spawned_at_s=spawned_at_s,
+        spawned_at_s=seconds(contract.ENV_SPAWNED_AT_S),
         worker=whole(contract.ENV_WORKER, 0) or 0,
         workers=whole(contract.ENV_WORKERS, 1) or 1,
         meeting=path(contract.ENV_MEETING),
@@ -135,6 +154,8 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         first_gpus=whole(contract.ENV_FIRST_GPUS, 1),
         micro_batches=whole(contract.ENV_MICRO_BATCHES, 1),
         sizes=tuple(int(size) for size in sizes.split(",") if size.isdecimal()),
+        proof=ProofMode(proof),
+        save_deadline_s=seconds(contract.ENV_SAVE_DEADLINE_S),
         standby_fd=standby_fd,
     )
 

@@ -73,6 +73,8 @@ def test_settings_are_read_from_the_environment() -> None:
         ("RESHAPE_ATTEMPT", "one"),
         ("RESHAPE_SEED", "1.5"),
         ("RESHAPE_SPAWNED_AT_S", "now"),
+        ("RESHAPE_SAVE_DEADLINE_S", "soon"),
+        ("RESHAPE_PROOF", "on"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(name: str, value: str) -> None:

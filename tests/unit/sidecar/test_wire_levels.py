@@ -25,6 +25,7 @@ from reshape_sidecar.wire import (
     Prepared,
     PrepareStage,
     Progress,
+    Proof,
     Reached,
     Saves,
     Standby,
@@ -84,7 +85,22 @@ LEVEL_6: dict[str, Any] = LEVEL_5 | {
     "silent_s": 20.0,
     "devices_used": 1,
 }
-BY_LEVEL = {1: LEVEL_1, 2: LEVEL_2, 3: LEVEL_3, 4: LEVEL_4, 5: LEVEL_5, 6: LEVEL_6}
+PROOF = Proof("differs", 7, 4, 2, "loss 0.8 instead of 0.7", "the data")
+LEVEL_7: dict[str, Any] = LEVEL_6 | {
+    "progress": LEVEL_6["progress"]
+    | {
+        "proof": {
+            "type": "Proof",
+            "result": "differs",
+            "step": 7,
+            "before": 4,
+            "now": 2,
+            "figures": "loss 0.8 instead of 0.7",
+            "hint": "the data",
+        }
+    },
+}
+BY_LEVEL = dict(enumerate((LEVEL_1, LEVEL_2, LEVEL_3, LEVEL_4, LEVEL_5, LEVEL_6, LEVEL_7), 1))
 FULL = Observed(
     "j",
     1,
@@ -99,6 +115,7 @@ FULL = Observed(
         evaluation_s=1.5,
         epoch_end_s=2.0,
         apart_s_per_step=0.02,
+        proof=PROOF,
     ),
     times=PhaseTimes(
         0.5,
