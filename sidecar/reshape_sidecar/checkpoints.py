@@ -16,6 +16,7 @@ import functools
 import heapq
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,15 @@ def publish(
     with contextlib.suppress(OSError, CheckpointError):
         _prune(folder, name, attempt)
     return PublishedCheckpoint(target, manifest)
+
+
+def write_and_discard(write: Callable[[Path], None]) -> None:
+    """Write without publishing, because a save may need all workers; a full disk is no error."""
+    with (
+        contextlib.suppress(OSError),
+        tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
+    ):
+        write(Path(folder))
 
 
 def verify(

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from reshape_sidecar.hook.exactness import Verdict
 from reshape_sidecar.hook.step_clock import StepClock
+from reshape_sidecar.proof.first_steps import FirstSteps
 
 Write = Callable[[Path], None]
 
@@ -18,6 +19,7 @@ class StepSession(Protocol):
     step: int
     total_steps: int | None
     clock: StepClock
+    first_steps: FirstSteps
 
     @property
     def target_reached(self) -> bool: ...

@@ -9,7 +9,7 @@ without Reshape, and without saving.
         load(job.checkpoint)
     while job.step < steps:
         loss = train_one_step()
-        job.step_done(save, loss=loss)     # may save, and does not return when asked to leave
+        job.step_done(save, loss=loss)     # may save, and leaves when asked to: in the next step
     job.finished(save)
 
 ``save`` gets an empty folder and writes the whole state into it.
@@ -17,10 +17,8 @@ without Reshape, and without saving.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +41,7 @@ from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.target import TargetJudge
+from reshape_sidecar.proof.first_steps import FirstSteps
 from reshape_sidecar.ranks import boundary
 from reshape_sidecar.ranks.boundary import RankBoundary
 from reshape_sidecar.verdict import loops
@@ -96,6 +95,8 @@ class Session:
         """The times of steps, evaluations and ends of epochs."""
         self._loops = BatchLoops(self, settings)
         self._metrics: dict[str, float] = {}
+        self.first_steps = FirstSteps(settings, self._reporter, self._stop, self.devices)
+        """The first step of this process, and the one in which it leaves."""
         self._own_state = OwnState()
         self._is_judged = False
         self.is_recorded = recording.is_asked()
@@ -112,6 +113,7 @@ class Session:
             else:
                 save_barrier.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
             self._newest = checkpoints.newest(settings.checkpoints, settings.hashed)
+        self.first_steps.goes_on_from = self._newest
         self._kept, self._kept_before = Keep(), loops.read(self.checkpoint)
         trackers.TRACKERS.resume(self.checkpoint)
         if self._newest is not None:
@@ -260,7 +262,11 @@ class Session:
     def set_verdict(self, verdict: Verdict) -> None:
         """Report whether a reshape changes the numbers of training."""
         self._is_judged = True
-        self._reporter.set_verdict(verdict)
+        self._reporter.set_verdict(self.first_steps.judged(verdict))
+
+    def leave_saved(self, leave: Callable[[], NoReturn] | None = None) -> None:
+        """Leave by ``leave``, in a step after the save of which figures are kept, or now."""
+        self.first_steps.leave(self._newest, leave or self.leave)
 
     def should_stop(self) -> bool:
         """Return whether the loop shall save and leave.
@@ -288,6 +294,7 @@ class Session:
         On a request to leave it saves and ends the process. Without ``write`` it does not save:
         then check ``should_stop``, and call ``save`` and ``leave``.
         """
+        self.first_steps.boundary()
         self.check_joined()
         self.step += steps
         self.epoch = self.epoch if epoch is None else epoch
@@ -296,7 +303,7 @@ class Session:
         if not self._is_judged:
             self._loops.check_own_loop()
             if (verdict := self._own_state.step_ended()) is not None:
-                self._reporter.set_verdict(verdict)
+                self._reporter.set_verdict(self.first_steps.judged(verdict))
         now_s = time.monotonic()
         self._recording.step_ended(self.step, {"loss": loss, "accuracy": accuracy})
         self._report(now_s, steps, loss, accuracy)
@@ -309,8 +316,8 @@ class Session:
             if leave_due or self._interval.due(now_s):
                 is_saved = self.save(write)
                 if leave_due and is_saved:
-                    self.leave()
-                if leave_due:
+                    self.leave_saved()
+                elif leave_due:
                     self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
 
     def save(self, write: Write) -> bool:
@@ -319,6 +326,7 @@ class Session:
         With ``processes: per-gpu`` the process of rank 0 alone calls ``write``. If all processes
         stop, the others wait for it and return the same.
         """
+        self.first_steps.leave_here()
         ranks = self._ranks
         if ranks is None or not ranks.is_stopped(self.step):
             return self._publish(write, complete=False) is None
@@ -332,6 +340,7 @@ class Session:
         Waits for room on a full disk, unless several workers save together. Raises CheckpointError
         if the disk refused: training without a saved end must not count as completed.
         """
+        self.first_steps.leave_here()
         give_up_s = time.monotonic() + LAST_SAVE_WAIT_S
         while not self.complete and (refused := self._publish(write, complete=True)):
             full = isinstance(refused, DiskFull) and self._barrier is None
@@ -361,8 +370,7 @@ class Session:
 
     def loop_begins(self) -> None:
         """Answer a stop at a boundary from now on."""
-        self._stop.nothing_to_save = False
-        self._stop.answered_by_loop = True
+        self._stop.nothing_to_save, self._stop.answered_by_loop = False, True
         self._stop.install()
         if self._ranks is not None:
             self._ranks.take_part(self.step)
@@ -407,7 +415,7 @@ class Session:
         """Save on rank 0: before all ranks stop, or because a save is due; the others need not."""
         if self.should_stop():
             if self.save(write):
-                self.leave()
+                self.leave_saved()
         elif ranks.chief and self._interval.due(now_s):
             self.save(write)
 
@@ -429,7 +437,7 @@ class Session:
         if self._settings.checkpoints is None or self._settings.rank > 0:
             return None
         if not self._settings.chief:
-            _write_and_discard(write)  # only the chief publishes
+            checkpoints.write_and_discard(write)  # only the chief publishes
             return None
         began_s, written = time.monotonic(), False
 
@@ -458,7 +466,7 @@ class Session:
         except CheckpointError as error:
             complain(str(error))
             if self._barrier is not None and not written:
-                _write_and_discard(write)  # the other workers wait in their save
+                checkpoints.write_and_discard(write)  # the other workers wait in their save
             self._interval.save_failed(time.monotonic())
             self._reporter.phase(HookPhase.TRAINING)
             return error
@@ -475,15 +483,6 @@ class Session:
         return None
 
 
-def _write_and_discard(write: Write) -> None:
-    """Write without publishing, because a save may need all workers; a full disk is no error."""
-    with (
-        contextlib.suppress(OSError),
-        tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
-    ):
-        write(Path(folder))
-
-
 def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:
     """Claim the checkpoint folder, find the newest checkpoint, and handle SIGTERM.
 
@@ -492,5 +491,10 @@ def start(total_steps: int | None = None, *, save_every_steps: int | None = None
     the same step; a single worker saves as often as its saves are cheap. Raises CheckpointError
     (StaleAttempt under a newer attempt), SettingsError.
     """
-    settings = hook_settings.from_environment(os.environ)
-    return Session(settings or HookSettings(), total_steps, save_every_steps)
+    settings = hook_settings.from_environment(os.environ) or HookSettings()
+    session = Session(settings, total_steps, save_every_steps)
+    if "torch" in sys.modules and settings.workers == 1:
+        from reshape_sidecar.pytorch import first_step
+
+        session.first_steps.measured_by(first_step.measures(lambda: ()), first_step.agreed)
+    return session

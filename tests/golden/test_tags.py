@@ -37,6 +37,7 @@ from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.contract import Claim, HookReport, Manifest, Release, StandbyReport
 from reshape_sidecar.gpu import Inventory
 from reshape_sidecar.init.values import ExitFile, InitFile, InitStatus, Request, TrainingProcess
+from reshape_sidecar.proof.figures import LeftStep
 from reshape_sidecar.wire import Desired, Observed
 
 FILE = Path(__file__).with_name("codec-tags.txt")
@@ -61,7 +62,8 @@ WIRE = (
     StandbyReport,
 )
 FILES = (
-    *(Address, Claim, ExitFile, GroupFile, InitFile, Inventory, Manifest, Memory, TrainingProcess),
+    *(Address, Claim, ExitFile, GroupFile, InitFile, Inventory, LeftStep, Manifest, Memory),
+    TrainingProcess,
     SessionFile,
     TokenFile,
     Logins,

@@ -15,6 +15,7 @@ OWN_PROCESS = (
     "sidecar/reshape_sidecar/ranks/",
     "sidecar/reshape_sidecar/pytorch/",
     "sidecar/reshape_sidecar/tensorflow/",
+    "sidecar/reshape_sidecar/proof/",
     "sidecar/reshape_sidecar/session.py",
     "sidecar/reshape_sidecar/loop_origin.py",
 )

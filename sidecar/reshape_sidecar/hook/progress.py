@@ -142,6 +142,12 @@ class ProgressReporter:
             self.update(proof=proof)
             self._send()
 
+    def leaves(self) -> None:
+        """Report that this process has saved and leaves; say nothing of what it does until then."""
+        self.phase(HookPhase.SAVED)
+        self.flush()
+        self.silent = True
+
     def send(self) -> None:
         """Send the newest report now."""
         self._send()

@@ -15,6 +15,7 @@ import os
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -37,6 +38,8 @@ class Stop:
         self._keep_running = keep_running
         self._pid = os.getpid()
         self._requested = False
+        self.asked_s: float | None = None
+        """When the newest request came, by the monotonic clock; None: there was none."""
         self._answered_by_loop = False
         self.nothing_to_save = False
         """True if everything is on disk between two loops: the handler may leave at once."""
@@ -98,7 +101,7 @@ class Stop:
         elif self._withdrawn():
             return
         elif self.answered_by_loop:
-            self._requested = True
+            self._requested, self.asked_s = True, time.monotonic()
         elif self.nothing_to_save:
             if self.before_leaving is not None:
                 self.before_leaving()

@@ -14,10 +14,13 @@ from typing import Any
 import torch
 
 from reshape_sidecar.hook.exactness import EXACT, OF_MEANS, Verdict, rounding_note
+from reshape_sidecar.pytorch.data import STEP_DRAWS
 from reshape_sidecar.verdict import origin, rewritten
 
 OF_MICRO_BATCHES = "for losses that are means over micro-batches"
 """Note on ``exact`` under ``batch: micro`` where the script computes the loss."""
+ONE_BATCH = "sees the batch of one GPU"
+OTHER_NUMBERS = "draws other numbers at another GPU count"
 OWN_PACKAGES = ("transformers", "trl", "peft", "sentence_transformers")
 """Packages whose Trainers and models compute losses that are known."""
 
@@ -62,6 +65,12 @@ def step_reasons(models: Iterable[Any], *, is_micro: bool) -> Iterator[str]:
         yield "SyncBatchNorm sees the micro-batches that GPUs train at once, and BatchNorm sees one"
 
 
+def is_of_step(reason: str) -> bool:
+    """Return whether a reason of a verdict is that the step itself, and no data, depends on the
+    number of GPUs."""
+    return any(part in reason for part in (STEP_DRAWS, ONE_BATCH, OTHER_NUMBERS))
+
+
 def layer_reasons(models: Iterable[Any]) -> Iterator[str]:
     """Yield why layers of ``models``, in the mode of a step, use the samples of one GPU alone."""
     batch_norm = torch.nn.modules.batchnorm._BatchNorm
@@ -70,7 +79,7 @@ def layer_reasons(models: Iterable[Any]) -> Iterator[str]:
         if not isinstance(module, batch_norm) or name == "SyncBatchNorm":
             continue
         if module.training or module.running_mean is None:  # a frozen one computes with its own
-            yield f"{name} sees the batch of one GPU, and SyncBatchNorm sees that of all"
+            yield f"{name} {ONE_BATCH}, and SyncBatchNorm sees that of all"
 
 
 def dropout_reasons(models: Iterable[Any]) -> Iterator[str]:
@@ -78,7 +87,7 @@ def dropout_reasons(models: Iterable[Any]) -> Iterator[str]:
     for module in (inner for model in models for inner in model.modules()):
         is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
         if is_dropout and module.p > 0 and module.training:
-            yield f"{type(module).__name__} draws other numbers at another GPU count"
+            yield f"{type(module).__name__} {OTHER_NUMBERS}"
 
 
 def lost_reasons(models: Iterable[Any]) -> Iterator[str]:

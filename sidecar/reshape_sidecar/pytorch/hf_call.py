@@ -20,7 +20,7 @@ import torch
 
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, UNKNOWN, Verdict
-from reshape_sidecar.pytorch import hf_state, hf_verdict, run_folders
+from reshape_sidecar.pytorch import first_step, hf_state, hf_verdict, run_folders
 from reshape_sidecar.pytorch.data import forks, length, random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
@@ -32,13 +32,15 @@ from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import LOOKS, Watch
 from reshape_sidecar.wire import Trajectory
 
+CALL_ENDED = "a call of train ended with the save"
+
 
 class CallSession(TrainerSession, Protocol):
     """What a call needs of its session (``reshape_sidecar.session``)."""
 
     epoch: int
 
-    def leave(self) -> None: ...
+    def leave_saved(self) -> None: ...
 
 
 class Call:
@@ -80,7 +82,7 @@ class Call:
         """Sum over the micro-batches since the last boundary, on this rank."""
         self._limit = length
         self._ignores_items = resumed is not None and resumed.position.ignores_items
-        self._begun = self._has_trained = False
+        self._begun = self._has_trained = self._is_last = False
         self.is_whole = False
         """Whether no number of GPUs of the job divides a micro-batch."""
         session.record_weights(lambda: portraits([trainer.model]))
@@ -188,7 +190,7 @@ class Call:
         self._session.clock.epoch_over(time.monotonic())
         resumed, rank = self._resumed, self.trainer.args.process_index
         goes_on = resumed is not None and not self._begun
-        self._begun = True
+        is_first, self._begun = not self._begun, True
         if epoch != self._epoch or not goes_on:
             self._epoch, self._step = epoch, 0
         if self._batches is not None:
@@ -203,6 +205,11 @@ class Call:
             hf_state.release()
         else:
             self._look(new_epoch=True)
+        if is_first:
+            measure = first_step.measures(lambda: [self.trainer.model])
+            self._session.first_steps.measured_by(
+                measure, first_step.agreed, lambda: CALL_ENDED if self._is_last else ""
+            )
         self._random_of_epoch = random_states()
 
     def restore_random(self) -> None:
@@ -210,15 +217,20 @@ class Call:
         assert self._resumed is not None
         self._resumed.restore_random(self.trainer.args.process_index)
 
-    def micro_batch(self, step: Callable[[Any], Any], count: Any, labels: Any = None) -> Any:
-        """Run a micro-batch with ``labels``, whose step has ``count`` items; return its loss."""
+    def micro_batch(
+        self, step: Callable[[Any], Any], inputs: Any, count: Any, labels: Any = None
+    ) -> Any:
+        """Run a micro-batch of ``inputs`` with ``labels``, whose step has ``count`` items; return
+        its loss."""
+        self._session.first_steps.batch(inputs)
         before = None
         if self._inside_looks:
             self._inside_looks -= 1
             before = self._script.marks()
-        loss, verdict = self._watch.step(
-            self.trainer, step, count, None if self.is_whole else labels
-        )
+        with self._session.first_steps.leaving_if_it_fails():
+            loss, verdict = self._watch.step(
+                self.trainer, step, count, None if self.is_whole else labels
+            )
         if before is not None:
             self._script.changed_inside(before)
         self._ignores_items = self._ignores_items or self._watch.ignores_items
@@ -251,6 +263,7 @@ class Call:
         Called again at an epoch's end, without a step.
         """
         state = self.trainer.state
+        self._session.first_steps.leave_here()
         if state.global_step == self._counted:
             return
         self._counted = state.global_step
@@ -305,6 +318,7 @@ class Call:
         False if a save was due and failed.
         """
         session, state = self._session, self.trainer.state
+        self._is_last = is_last
         is_epoch_end = is_last or self._step == 0
         steps, self._pending = self._pending, 0
         if self._limit is None:
@@ -323,7 +337,7 @@ class Call:
         ranks = hf_state.gather(own)
         is_saved = session.save(lambda folder: write(folder, ranks))
         if stops and is_saved:
-            session.leave()
+            session.leave_saved()
         return is_saved
 
     def _look(self, *, deep: bool = False, new_epoch: bool = False) -> None:

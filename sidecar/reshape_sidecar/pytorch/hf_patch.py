@@ -187,7 +187,7 @@ def _patch_steps(trainer: Any, calls: Calls) -> None:
             return original(own, model, inputs, num_items_in_batch)
         labels = inputs.get("labels") if hasattr(inputs, "get") else None
         return call.micro_batch(
-            lambda count: original(own, model, inputs, count), num_items_in_batch, labels
+            lambda count: original(own, model, inputs, count), inputs, num_items_in_batch, labels
         )
 
     def compute_loss(original: Any, own: Any, model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -7,8 +7,6 @@ again: its end is restored. Never: cuts an evaluation, a save or accumulated gra
 
 from __future__ import annotations
 
-import math
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,11 +15,17 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from reshape_sidecar import claims
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.loop_session import Write
-from reshape_sidecar.pytorch import data, lightning_state, lightning_verdict, run_folders
+from reshape_sidecar.proof.first_steps import FirstSteps
+from reshape_sidecar.pytorch import (
+    data,
+    first_step,
+    lightning_state,
+    lightning_verdict,
+    run_folders,
+)
 from reshape_sidecar.pytorch.lightning_data import READ_BY_STEP, Loaders
 from reshape_sidecar.pytorch.lightning_micro import MicroSteps
 from reshape_sidecar.pytorch.lightning_script import FitScript
@@ -31,8 +35,6 @@ from reshape_sidecar.pytorch.micro_batches import LookInside
 from reshape_sidecar.pytorch.weights import CARRIED, GradientLook, portraits
 from reshape_sidecar.wire import Trajectory
 
-GLOBAL_SEED = "PL_GLOBAL_SEED"
-"""Variable in which ``seed_everything`` leaves its seed."""
 METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
 State = dict[str, Any]
 
@@ -53,6 +55,8 @@ class FitSession(TrainerSession, Protocol):
     def finished(self, write: Write) -> None: ...
 
     def leave(self) -> NoReturn: ...
+
+    def leave_saved(self, leave: Callable[[], NoReturn] | None = None) -> None: ...
 
 
 class Fit:
@@ -258,6 +262,20 @@ class Fits:
         fit.before = None if fit.draws else data.generator_states()
         if fit.gradients is None:
             fit.gradients = GradientLook([fit.trainer.lightning_module])
+            self._measure(fit.trainer.lightning_module)
+
+    def _measure(self, module: Any) -> None:
+        """Measure the step that comes, and the one in which this process leaves."""
+        division = self._division
+        parts = 1 if division is None else len(division.numbers)
+        begin = first_step.measures(lambda: [module], parts=parts, is_micro=division is not None)
+        self.first_steps.measured_by(begin, first_step.agreed)
+
+    @property
+    def first_steps(self) -> FirstSteps:
+        """The first step of this process, and the one in which it leaves."""
+        assert self._session is not None
+        return self._session.first_steps
 
     def batch_read(self, fetcher: Any) -> None:
         """Look from now on at the random numbers: those of the data are no part of a step.
@@ -293,11 +311,12 @@ class Fits:
         fit, session = self._running, self._session
         assert session is not None
         trainer = fit.trainer
+        session.first_steps.leave_here()
         if trainer.global_step == fit.global_step:
             return
         fit.global_step = trainer.global_step
         if session.settings.steps is None:
-            session.total_steps = self._total_steps(trainer, session.step + 1)
+            session.total_steps = lightning_state.steps_in_all(trainer, session.step + 1)
         epoch = trainer.fit_loop.epoch_progress.current.processed
         session.step_done(epoch=epoch, loss=self._loss(fit))
         if fit.gradients is not None and fit.gradients.step_ended():
@@ -315,7 +334,8 @@ class Fits:
             self._look(fit, deep=True, new_epoch=is_epoch_end)
             is_saved = session.save(self._write_running(fit, batches))
             if stops and is_saved:
-                self._leave(trainer)
+                session.leave_saved(lambda: self._leave(trainer))
+                return
         self._end_at_record(trainer, session, is_epoch_end=is_epoch_end)
 
     def _loss(self, fit: Fit) -> Any:
@@ -340,7 +360,7 @@ class Fits:
             if self._saved.verdict is not None:
                 kind, reason = self._saved.verdict
                 self._verdict = self._verdict.after(Verdict(Trajectory(kind), reason))
-        self._seed = self._job_seed(session.settings)
+        self._seed = lightning_state.job_seed(session.settings)
         return session
 
     @property
@@ -349,13 +369,6 @@ class Fits:
         known = self._session.settings.first_gpus if self._session is not None else None
         saved = self._saved.first_ranks if self._saved is not None else None
         return known or saved or self._ranks
-
-    def _job_seed(self, settings: HookSettings) -> int:
-        """Return the record's seed, or that of ``seed_everything``, or one that the job drew."""
-        holder = claims.read(settings.checkpoints) if settings.checkpoints is not None else None
-        drawn = None if holder is None else holder.shuffle_seed
-        given = settings.seed if settings.seed is not None else os.environ.get(GLOBAL_SEED)
-        return data.seed_of("lightning", str(drawn if given is None else given))
 
     def _loaders(self, trainer: Any) -> Loaders:
         progress = trainer.fit_loop.epoch_progress
@@ -453,25 +466,12 @@ class Fits:
         if not fit.has_evaluated:
             return
         fit.has_evaluated = False
-        of_steps = {result.meta.name for result in trainer.fit_loop.epoch_loop._results.values()}
-        values = {
-            name: float(value)
-            for name, value in trainer.callback_metrics.items()
-            if name.removesuffix("_epoch").removesuffix("_step") not in of_steps
-        }
+        values = lightning_state.evaluated(trainer)
         if session.settings.target is not None:
             values = trainer.strategy.broadcast(values)  # all processes end after the same step
         for name, value in values.items():
             if session.evaluated(name, value):
                 trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
-
-    def _total_steps(self, trainer: Any, step: int) -> int | None:
-        """Return the job's length in steps as far as Lightning knows; ``step`` are done."""
-        loop, batches = trainer.fit_loop, trainer.num_training_batches
-        limits = [loop.max_steps] if loop.max_steps >= 0 else []
-        if batches != math.inf and loop.max_epochs >= 0:
-            limits.append(math.ceil(batches / trainer.accumulate_grad_batches) * loop.max_epochs)
-        return step + max(0, min(limits) - trainer.global_step) if limits else None
 
     def _end_at_record(self, trainer: Any, session: FitSession, *, is_epoch_end: bool) -> None:
         """End the fit at the record's length, as Lightning does at ``max_steps``."""

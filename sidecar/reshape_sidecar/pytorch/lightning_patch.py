@@ -233,7 +233,8 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
                 original(loop, fetcher)
                 return
             fits.batch_begins()
-            original(loop, fetcher)
+            with fits.first_steps.leaving_if_it_fails():
+                original(loop, fetcher)
             fits.batch_made()
 
         return advance
@@ -301,7 +302,16 @@ def _patch_optimizers(strategy_class: Any, fits: Fits) -> None:
 
         return setup_optimizers
 
+    def make_step(original: Any) -> Any:
+        def training_step(strategy: Any, *arguments: Any, **named: Any) -> Any:
+            if fits.fit is not None:
+                fits.first_steps.batch(next(iter((*arguments, *named.values())), None))
+            return original(strategy, *arguments, **named)
+
+        return training_step
+
     _wrap(strategy_class, "setup_optimizers", make)
+    _wrap(strategy_class, "training_step", make_step)
 
 
 def _patch_loss(optimization_class: Any, connector_class: Any, fits: Fits) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +20,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from reshape_sidecar import durable
+from reshape_sidecar import claims, durable
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.pytorch.data import States, set_random_states
+from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.pytorch.data import States, seed_of, set_random_states
 from reshape_sidecar.pytorch.weights import FrozenWeights, held, is_same_tensor
 from reshape_sidecar.verdict.forms import PLAIN
 
@@ -29,6 +32,8 @@ POSITION_FILE = "lightning.json"
 OWN = "reshape"
 """Key of what Reshape adds to Lightning's checkpoint."""
 NAMES_SHOWN = 3
+GLOBAL_SEED = "PL_GLOBAL_SEED"
+"""Variable in which ``seed_everything`` leaves its seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +230,31 @@ def _differs(saved: Mapping[str, Any], own: Mapping[str, Any], name: str) -> boo
 
 def _shapes(saved: Any, own: Any) -> str:
     return f"{tuple(saved.shape)} instead of {tuple(own.shape)}"
+
+
+def steps_in_all(trainer: Any, done: int) -> int | None:
+    """Return the job's length in steps, of which so many are ``done``; None: Lightning does not
+    know it."""
+    loop, batches = trainer.fit_loop, trainer.num_training_batches
+    limits = [loop.max_steps] if loop.max_steps >= 0 else []
+    if batches != math.inf and loop.max_epochs >= 0:
+        limits.append(math.ceil(batches / trainer.accumulate_grad_batches) * loop.max_epochs)
+    return done + max(0, min(limits) - trainer.global_step) if limits else None
+
+
+def evaluated(trainer: Any) -> dict[str, float]:
+    """Return the metrics that are known now and are none of training steps."""
+    of_steps = {result.meta.name for result in trainer.fit_loop.epoch_loop._results.values()}
+    return {
+        name: float(value)
+        for name, value in trainer.callback_metrics.items()
+        if name.removesuffix("_epoch").removesuffix("_step") not in of_steps
+    }
+
+
+def job_seed(settings: HookSettings) -> int:
+    """Return the record's seed, or that of ``seed_everything``, or one that the job drew."""
+    holder = claims.read(settings.checkpoints) if settings.checkpoints is not None else None
+    drawn = None if holder is None else holder.shuffle_seed
+    given = settings.seed if settings.seed is not None else os.environ.get(GLOBAL_SEED)
+    return seed_of("lightning", str(drawn if given is None else given))

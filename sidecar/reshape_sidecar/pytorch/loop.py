@@ -24,7 +24,7 @@ from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
-from reshape_sidecar.pytorch import exact_notes
+from reshape_sidecar.pytorch import exact_notes, first_step
 from reshape_sidecar.pytorch.data import (
     STEP_DRAWS,
     Share,
@@ -59,6 +59,7 @@ TWO_LOOPS = (
     "job.batches got other models than before, and a job saves one training: train all models in"
     " one loop (`model=[first, second]`), or make two jobs of them"
 )
+EPOCH_ENDED = "an epoch ended with the save"
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
 
@@ -147,12 +148,17 @@ class Loop(EpochLoop):
         try:
             for number, batch in enumerate(self._share.epoch(self.epoch, first), start=first):
                 state = self._seed_batch(number)
+                self._session.first_steps.batch(batch)
                 if self._micro is None:
                     yield batch
                 else:
                     parts = self._micro_batches(batch, number)
                     yield parts
                     parts.check_trained()
+                if self._session.first_steps.leaving:
+                    if steps.take():
+                        self._session.first_steps.leave_here()
+                    continue  # it accumulates
                 self._move(batch=number + 1)
                 self._gap += 1
                 self._judge(state)
@@ -165,6 +171,7 @@ class Loop(EpochLoop):
                     complain(NO_STEPS)
                 if self.is_over():
                     return
+            self._session.first_steps.leave_here()
             self._seed_all("end", self.epoch)  # all ranks draw the same behind the batches
         except GeneratorExit:
             self._late += steps.take()
@@ -230,7 +237,29 @@ class Loop(EpochLoop):
             self._saved = parts.load(self._session.checkpoint)
             if (samplers := self._saved.get("samplers")) is not None and known is not None:
                 self._share.samplers.resume(samplers, in_epoch=known.batch > 0)
+        if not self._loaded:
+            self._measure()
         self._loaded = True
+
+    def _measure(self) -> None:
+        """Measure the step that comes, and the one in which this process leaves."""
+        assert self._parts is not None
+        assert self._share is not None
+        parts, is_micro = self._parts, self._micro is not None
+        begin = first_step.measures(
+            lambda: parts.models,
+            optimizers=lambda: parts.optimizers,
+            parts=len(self._share.division.numbers) if is_micro else 1,
+            is_micro=is_micro,
+        )
+        self._session.first_steps.measured_by(begin, first_step.agreed, self._why_no_step)
+
+    def _why_no_step(self) -> str:
+        """Return why no step can follow a save: behind an epoch the script may evaluate."""
+        assert self._position is not None
+        assert self._share is not None
+        is_end = self._position.batch >= self._share.batches or self.is_over()
+        return EPOCH_ENDED if is_end else ""
 
     def _agreed_seed(self, ranks: int) -> int:
         """Return the record's seed, or else that of rank 0's generator."""
