@@ -18,15 +18,8 @@ from tornado.web import Application, RequestHandler
 
 from reshape_launcher.spec import worker_token
 from reshape_sidecar import codec
-from reshape_sidecar.wire import (
-    LEVEL_HEADER,
-    WIRE_LEVEL,
-    Desired,
-    Mode,
-    Observed,
-    desired_at_level,
-    level_in,
-)
+from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, Desired, Mode, Observed
+from reshape_sidecar.wire_levels import desired_at_level, level_in
 
 PATIENCE_S = 30.0
 """Longest wait of a test; far more than an idle machine needs."""

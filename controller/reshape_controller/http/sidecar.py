@@ -23,8 +23,8 @@ from reshape_sidecar.wire import (
     WIRE_VERSION,
     Desired,
     Observed,
-    level_in,
 )
+from reshape_sidecar.wire_levels import level_in
 
 ESCAPE = "\\u"
 """Begins, in JSON, a character that UTF-8 may not have: half of one."""

@@ -26,14 +26,8 @@ from reshape_controller.core.state import State
 from reshape_controller.live.pace import Pace
 from reshape_controller.live.worker_group import WorkerGroup
 from reshape_sidecar import codec
-from reshape_sidecar.wire import (
-    WIRE_LEVEL,
-    Desired,
-    Observed,
-    Phase,
-    Progress,
-    desired_at_level,
-)
+from reshape_sidecar.wire import WIRE_LEVEL, Desired, Observed, Phase, Progress
+from reshape_sidecar.wire_levels import desired_at_level
 
 LOG_BYTES_PER_S, LOG_BYTES_AT_ONCE = 8.0 * 1024, float(1 << 20)
 """Bytes of a job's reports that enter the log, on average and at once, for each of its workers. A

@@ -21,8 +21,8 @@ from reshape_sidecar.wire import (
     Phase,
     Standby,
     StandbyState,
-    desired_at_level,
 )
+from reshape_sidecar.wire_levels import desired_at_level
 
 CHIEF = 0
 FOLLOW_S = 10.0

@@ -22,14 +22,8 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent import pinned_key
 from reshape_sidecar.agent.spec import AttemptSpec
-from reshape_sidecar.wire import (
-    LEVEL_HEADER,
-    WIRE_LEVEL,
-    Desired,
-    Observed,
-    at_level,
-    level_in,
-)
+from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, Desired, Observed
+from reshape_sidecar.wire_levels import at_level, level_in
 
 log = logging.getLogger("agent")
 UNKNOWN_ATTEMPT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)

@@ -106,19 +106,6 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             )
         return int(value)
 
-    def seconds(name: str) -> float | None:
-        value = text(name)
-        try:
-            return float(value) if value else None
-        except ValueError:
-            raise SettingsError(f"{name}={value!r} is not a time in seconds.") from None
-
-    proof = text(contract.ENV_PROOF) or ProofMode.REPORT
-    if proof not in list(ProofMode):
-        raise SettingsError(
-            f"{contract.ENV_PROOF}={proof!r} is none of {', '.join(ProofMode)}. It is set by the "
-            "controller; unset it when you start the script by hand."
-        )
     devices = text(contract.ENV_DEVICES) or ""
     sizes = text(contract.ENV_SIZES) or ""
     standby_fd = whole(contract.ENV_STANDBY_FD, 3)
@@ -137,7 +124,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         epochs=whole(contract.ENV_EPOCHS, 1),
         steps=whole(contract.ENV_STEPS, 1),
         seed=whole(contract.ENV_SEED, 0),
-        spawned_at_s=seconds(contract.ENV_SPAWNED_AT_S),
+        spawned_at_s=_seconds(environment, contract.ENV_SPAWNED_AT_S),
         worker=whole(contract.ENV_WORKER, 0) or 0,
         workers=whole(contract.ENV_WORKERS, 1) or 1,
         meeting=path(contract.ENV_MEETING),
@@ -154,10 +141,27 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         first_gpus=whole(contract.ENV_FIRST_GPUS, 1),
         micro_batches=whole(contract.ENV_MICRO_BATCHES, 1),
         sizes=tuple(int(size) for size in sizes.split(",") if size.isdecimal()),
-        proof=ProofMode(proof),
-        save_deadline_s=seconds(contract.ENV_SAVE_DEADLINE_S),
+        proof=_proof_mode(text(contract.ENV_PROOF)),
+        save_deadline_s=_seconds(environment, contract.ENV_SAVE_DEADLINE_S),
         standby_fd=standby_fd,
     )
+
+
+def _seconds(environment: Mapping[str, str], name: str) -> float | None:
+    value = environment.get(name)
+    try:
+        return float(value) if value else None
+    except ValueError:
+        raise SettingsError(f"{name}={value!r} is not a time in seconds.") from None
+
+
+def _proof_mode(word: str | None) -> ProofMode:
+    if word is not None and word not in list(ProofMode):
+        raise SettingsError(
+            f"{contract.ENV_PROOF}={word!r} is none of {', '.join(ProofMode)}. It is set by the "
+            "controller; unset it when you start the script by hand."
+        )
+    return ProofMode(word or ProofMode.REPORT)
 
 
 def _target(accuracy: str | None, metric: str | None, epochs_in_a_row: int) -> Target | None:

@@ -12,7 +12,8 @@ from reshape_controller.core.growth import why_not_larger
 from reshape_controller.core.limits import UNUSED_AFTER_S
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.state import State
-from reshape_sidecar.wire import LEVEL_DEVICES, Processes, Saves, at_level
+from reshape_sidecar.wire import LEVEL_DEVICES, Processes, Saves
+from reshape_sidecar.wire_levels import at_level
 from tests.support.container import Knobs
 from tests.unit.scheduling.test_due_sizes import POLICIES, Played
 

@@ -32,10 +32,8 @@ from reshape_sidecar.wire import (
     StandbyState,
     StartKind,
     TargetProgress,
-    at_level,
-    desired_at_level,
-    level_in,
 )
+from reshape_sidecar.wire_levels import at_level, desired_at_level, level_in
 
 HEAD = {"type": "Observed", "job": "j", "attempt": 1, "generation": 2, "sequence": 3}
 LEVEL_1: dict[str, Any] = HEAD | {
