@@ -15,6 +15,7 @@ from reshape_controller.core import (
     failures,
     job_exit,
     learning,
+    proofs,
     starts,
     target,
     unused_gpus,
@@ -63,6 +64,8 @@ def take(tx: Transaction, report: Observed) -> None:
     if before.late and report.progress.step > before.progress.step:
         changes |= {"late": "", "reason": ""}
     judged = judged or starts.differ(before.observed, report)
+    if report.progress.proof is not None and _note_proof(changes, tx, before, report):
+        judged = True
     if before.stage is _TRAINING and report.phase is _RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
         learning.add_progress(changes, tx, before, report, before.progress, progress)
@@ -89,6 +92,20 @@ def _save_s(tx: Transaction, job: Job, report: Observed) -> float:
     if not tx.limits.word_rules or not said_s:
         return said_s
     return min(said_s, tx.now_s - job.change.asked_at_s) if job.change is not None else 0.0
+
+
+def _note_proof(changes: JobChanges, tx: Transaction, job: Job, report: Observed) -> bool:
+    """Note what the first step of the job's process shows, once for each process, however often it
+    is reported. Returns whether it is new."""
+    proof, known = report.progress.proof, job.proofs
+    starts_now = job.stage is Stage.STARTING
+    if proof is None or known.is_noted or not job.stage.has_gpus:
+        return False
+    if starts_now and not proofs.is_of_newest_start(report, job.generation):
+        return False
+    changes["proofs"] = known.with_result(proof)
+    tx.note(job, proofs.ENTRIES[proofs.kind_of(proof)], proofs.sentence(proof))
+    return True
 
 
 def _take_verdict(tx: Transaction, before: Job) -> None:
