@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 
@@ -14,7 +16,9 @@ from reshape_controller.core.proofs import WORDS_MAX, Proofs, sentence
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.http.figures import LogFigures
+from reshape_controller.http.render import job_view
 from reshape_controller.policies import make_policy
+from reshape_controller.store.protocol import JobRow
 from reshape_sidecar.wire import PROOF_DIFFERS, Phase, Progress, Proof, ProofResult
 from tests.support.world import HOST, World
 
@@ -193,6 +197,18 @@ def test_the_reason_names_the_difference_and_the_field() -> None:
     assert reshaped(OTHER).job("a").fixed_because == (
         f"its trajectory is unknown ({DIFFERS}), and its record does not say reshape_if: any"
     )
+
+
+def test_a_reader_sees_the_difference_in_place_of_what_the_process_says_now() -> None:
+    found = reshaped(OTHER)
+    job = found.job("a")
+    row = JobRow(job.id, "a", "ada", job.state, 1, 0.0, job)
+    now = found.container("a").observed()
+    newer = replace(now, sequence=now.sequence + 1)
+    view = job_view(row, newer)
+    assert (view.trajectory, view.trajectory_reason) == ("unknown", DIFFERS)
+    assert (view.proof_result, view.first_difference) == (DIFFERS, DIFFERS)
+    assert view.fixed_because == job.fixed_because
 
 
 def test_each_result_is_counted_from_the_history() -> None:
