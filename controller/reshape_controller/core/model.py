@@ -84,6 +84,7 @@ __all__ = [
 
 MIN_RUNTIME_S = 300.0
 """``min_runtime_s`` of a record that gives none."""
+DIFFERED = "a first step after a restart differed, and its record does not say reshape_if: any"
 _SETTLED = (Stage.NONE, Stage.READY, Stage.TRAINING)
 
 
@@ -472,7 +473,7 @@ class Job:
             return unsaved
         least = self.spec.reshape_if
         if self.proofs.difference and not self.spec.names_reshape_if:
-            least = ReshapeIf.EXACT
+            return DIFFERED
         if least is ReshapeIf.ANY:
             return ""
         word, why = self.proofs.verdict(self.progress)
@@ -481,10 +482,7 @@ class Job:
             return ""
         why = why if word else "no verdict yet"
         because = f" ({why})" if why else ""
-        needed = f"reshape_if is {least.value}"
-        if least is not self.spec.reshape_if:
-            needed = "its record does not say reshape_if: any"
-        return f"its trajectory is {verdict.value}{because}, and {needed}"
+        return f"its trajectory is {verdict.value}{because}, and reshape_if is {least.value}"
 
     @property
     def frozen(self) -> bool:

@@ -194,9 +194,31 @@ def test_after_a_difference_a_plan_reshapes_only_what_the_record_itself_allows(
 
 
 def test_the_reason_names_the_difference_and_the_field() -> None:
-    assert reshaped(OTHER).job("a").fixed_because == (
-        f"its trajectory is unknown ({DIFFERS}), and its record does not say reshape_if: any"
+    said = "a first step after a restart differed, and its record does not say reshape_if: any"
+    assert reshaped(OTHER).job("a").fixed_because == said
+    written = reshaped(OTHER, reshape_if=ReshapeIf.EXACT, names_reshape_if=True).job("a")
+    assert (
+        written.fixed_because == f"its trajectory is unknown ({DIFFERS}), and reshape_if is exact"
     )
+
+
+def test_a_result_follows_the_first_step_and_comes_before_the_end_of_its_process() -> None:
+    found = reshaped()
+    found.container("a").hangs = True
+    found.plan(("a", 1))
+    c = found.container("a")
+    c.phase, c.proof, c.step = Phase.RUNNING, AGREES, 901
+    found.report(c)
+    assert [kind for kind in found.kinds[-4:] if kind in ("first-step", *KINDS)] == [
+        "first-step",
+        "proved",
+    ]
+    c.hangs = True
+    found.plan(("a", 2))
+    c.proof = OTHER
+    found.crash("a")
+    kinds = [kind for kind in found.kinds if kind in ("start-failed", *KINDS)]
+    assert kinds == ["proved", "differs", "start-failed"]
 
 
 def test_a_reader_sees_the_difference_in_place_of_what_the_process_says_now() -> None:

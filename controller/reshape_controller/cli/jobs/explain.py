@@ -34,7 +34,7 @@ def explanation_of(
             f"  {state_word(job.state)}{_what(job)}",
         )
     ]
-    if job.not_larger:
+    if job.not_larger and not job.fixed_because:
         parts.append(Text(f"  not larger: {one_line(job.not_larger)}"))
     if job.fixed_because:
         parts.append(Text(f"  not reshaped: {one_line(job.fixed_because)}"))

@@ -17,8 +17,10 @@ BESIDE = "state beside training is not in the proof"
 def trajectory(job: JobView, measured: Verification | None) -> str:
     """Return the verdict on reshapes: the measured one before the one that the hook expects."""
     because = f" ({job.trajectory_reason})" if job.trajectory_reason else ""
-    word = f"{job.trajectory}{_proved(job)}"
-    expected = f"{word}{because}" if job.trajectory is not None else _own_trajectory(job)
+    proved = _proved(job)
+    expected = _own_trajectory(job)
+    if job.trajectory is not None:
+        expected = f"{job.trajectory}{proved}{because}{f'; {BESIDE}' if proved else ''}"
     if measured is None:
         return expected
     found = f"{measured.verdict} (measured {measured.date}, {measured.steps} steps)"
@@ -38,8 +40,7 @@ def proof(job: JobView) -> str:
     """Return what the newest first step after a restart shows."""
     if job.proof_result is None:
         return "off, as its record says" if job.proof == "off" else ""
-    beside = f" ({BESIDE})" if job.proofs_agreed else ""
-    return f"{job.proof_result}{beside}"
+    return job.proof_result
 
 
 def _own_trajectory(job: JobView) -> str:
