@@ -67,6 +67,7 @@ TAGS = {
     "Service": "core.model:Service",
     "Share": "core.model:Share",
     "SizeTrial": "core.size_trial:SizeTrial",
+    "Proofs": "core.proofs:Proofs",
     "Note": "core.plan:Note",
     "Option": "core.plan:Option",
     "Plan": "core.plan:Plan",

@@ -99,6 +99,13 @@ class JobView:
     checkpoint_step: int | None = None
     trajectory: str | None = None
     trajectory_reason: str | None = None
+    proof_result: str | None = None
+    """What the first step after its newest restart shows beside that of the process before."""
+    proofs_agreed: int = 0
+    """Restarts whose first step agreed."""
+    proofs_missing: int = 0
+    """Restarts without a proof."""
+    first_difference: str | None = None
     metric: str | None = None
     """Metric that its target accuracy is judged on; null without a target or an evaluation."""
     metric_value: float | None = None
@@ -179,6 +186,8 @@ class JobView:
     """The only size that it may have, by request; null: all its sizes."""
     on_save_timeout: str | None = None
     reshape_if: str | None = None
+    proof: str | None = None
+    on_difference: str | None = None
     may_restart: bool | None = None
     min_runtime_s: float | None = None
     max_run_s: float | None = None

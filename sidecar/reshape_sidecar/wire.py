@@ -244,6 +244,10 @@ class ProofResult(StrEnum):
     """There was nothing to compare with; the figures say why."""
 
 
+PROOF_DIFFERS = "ProofDiffers"
+"""Name of the exception with which a process ends before its second step, if its record says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What the first step of a process shows beside the same step of the process before.

@@ -25,6 +25,65 @@ def job(tmp_path: Path) -> Iterator[Bed]:
         yield made
 
 
+def phases(job: Bed) -> set[Phase]:
+    return {report.phase for report in job.coordinator.reports}
+
+
+def refusal_of(job: Bed) -> Observed:
+    """Ask for other devices with a short deadline; return the report that refuses them."""
+    generation = job.coordinator.want(Mode.RUN, *DEVICES[:2], save_deadline_s=0.5)
+    seen = job.coordinator.until(
+        "an answer", lambda o: o.outcome is not None and o.outcome.generation == generation
+    )
+    assert seen.outcome is not None
+    assert (seen.outcome.kind, seen.pid is None) == (OutcomeKind.REFUSED, False)
+    return seen
+
+
+@pytest.mark.parametrize("further", ["raises", "aborts", "is-killed"])
+def test_a_program_that_ends_in_a_step_after_its_last_save_has_saved_and_left(
+    job: Bed, further: str
+) -> None:
+    job.training(programs.STEPS, f"further={further}", "further_s=0.2")
+    generation = job.coordinator.want(Mode.RUN, *DEVICES[:2])
+    seen = job.started(generation)
+    assert seen.outcome is not None
+    assert (seen.outcome.kind, seen.outcome.lost_steps) == (OutcomeKind.STOPPING, 0)
+    assert Phase.CRASHED not in phases(job)
+
+
+def test_a_program_that_ends_in_that_step_after_the_deadline_is_no_crash(job: Bed) -> None:
+    job.training(programs.STEPS, "further=is-killed", "further_s=1.5")
+    refusal_of(job)
+    end = job.coordinator.until(
+        "its end", lambda o: o.pid is None and o.phase is not Phase.STOPPING
+    )
+    assert end.phase is Phase.INITIALIZED
+    generation = job.coordinator.want(Mode.RUN, *DEVICES)
+    seen = job.started(generation)
+    assert Phase.CRASHED not in phases(job)
+    assert seen.outcome is not None
+    assert seen.outcome.lost_steps == 0
+
+
+def test_an_agent_that_began_in_that_step_finds_on_disk_that_the_program_had_saved(
+    job: Bed,
+) -> None:
+    job.training(programs.STEPS, "further=is-killed", "further_s=3")
+    refused = refusal_of(job)
+    job.kill_agent()
+    reports_again(job, refused)
+    end = job.coordinator.until(
+        "its end", lambda o: o.pid is None and o.phase is not Phase.STOPPING
+    )
+    assert end.phase is Phase.INITIALIZED
+    generation = job.coordinator.want(Mode.RUN, *DEVICES)
+    seen = job.started(generation)
+    assert seen.outcome is not None
+    assert (seen.outcome.kind, seen.outcome.lost_steps) == (OutcomeKind.STOPPING, 0)
+    assert Phase.CRASHED not in phases(job)
+
+
 def disk_of(job: Bed, *, full: bool) -> None:
     """Init and its agents, also later ones, cannot write to any file (as on a full disk)."""
     for pid in (job.init().pid, job.agent()):

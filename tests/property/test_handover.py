@@ -25,7 +25,15 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Target
 from reshape_controller.core.state import State
 from reshape_controller.core.stop_table import Program
-from reshape_sidecar.wire import Observed, OnSaveTimeout, Saves, Standby, StandbyState
+from reshape_sidecar.wire import (
+    Observed,
+    OnSaveTimeout,
+    Proof,
+    ProofResult,
+    Saves,
+    Standby,
+    StandbyState,
+)
 from tests.support.gate import examples
 from tests.support.world import World
 
@@ -63,6 +71,15 @@ class Chaos:
         self.check_requests()  # before it is known
         self.unsaving("a", 0)
 
+    def begin_differing(self) -> None:
+        """Job a trains on all of one host, and its first step has differed."""
+        self.world.auto = True
+        self.world.submit("a", 1, 2, 4)
+        self.world.plan(("a", 4))
+        self.world.submit("b", 2)
+        self.proving("a", 1)
+        self.world.auto = False
+
     def begin_prepared(self) -> None:
         """As ``begin_hand_over``, and a waits for its successor before it is asked."""
         self.world.new_containers[JobId("a")] = {"can_prepare": True, "slow_prepare": True}
@@ -91,7 +108,8 @@ class Chaos:
             assert found in OUT_OF_REACH, f"{gpu} is {found.value}, and something runs on it"
 
     def check_requests(self) -> None:
-        """No program that cannot save was asked to stop for the cluster's sake."""
+        """No program that cannot save, and no job that has differed after a restart, was asked to
+        stop for the cluster's sake; unless its record itself lets any job be reshaped."""
         for job in self.world.engine.state.jobs.values():
             change, key = job.change, (job.id, job.generation)
             if change is None or job.stage is not Stage.SAVING or key in self.requests:
@@ -99,12 +117,22 @@ class Chaos:
             self.requests[key] = None
             by_person = change.kind is ChangeKind.LEAVE or change.withdrawn
             assert by_person or job.program is not Program.UNSAVED, job
+            differs = job.proofs.difference and not job.spec.names_reshape_if
+            assert by_person or not differs, job
 
     def unsaving(self, job: str, number: int) -> None:
         """The program of a job turns out to save, or not to."""
         for container in list(self.world.containers.values()):
             if container.job == job:
                 container.program = (Saves.NEVER, Saves.SIGTERM, Saves.BOUNDARY)[number % 3]
+                self.world.report(container)
+
+    def proving(self, job: str, number: int) -> None:
+        """The process of a job has made its first step, which agrees, differs or shows nothing."""
+        for container in list(self.world.containers.values()):
+            if container.job == job and container.running:
+                result = tuple(ProofResult)[number % 3]
+                container.proof = Proof(result, container.step, number % 5, 2, "loss 0.5")
                 self.world.report(container)
 
     def preparing(self, job: str, number: int) -> None:
@@ -129,6 +157,7 @@ class Chaos:
             self.world.verified = [seen for seen in self.world.verified if seen.job != job]
             self.delayed = [seen for seen in self.delayed if seen.job != job]
             more = {"on_save_timeout": timeout, "may_restart": number % 7 == 0}
+            more["names_reshape_if"] = number % 3 == 0
             self.world.submit(job, *SIZES[number % 5], **more)
 
     def plan(self, job: str, number: int) -> None:
@@ -335,8 +364,8 @@ def candidate_plans(job: JobId) -> list[Plan]:
 OFTEN = ("submit", "plan", "plan", "plan", "converge", "converge", "converge", "converge", "verify")
 SOMETIMES = (
     "cancel", "crash", "delay", "deliver_late", "dirty", "effects_stop", "finish", "halt", "heard",
-    "importing", "kill", "mute", "preparing", "restart", "resume", "save_deadline", "silent",
-    "stubborn", "unsaving", "verify_late", "verify_late", "wait",
+    "importing", "kill", "mute", "preparing", "proving", "proving", "restart", "resume",
+    "save_deadline", "silent", "stubborn", "unsaving", "verify_late", "verify_late", "wait",
 )  # fmt: skip
 RARELY = (
     "drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned",
@@ -345,7 +374,7 @@ RARELY = (
 ACTIONS = OFTEN * 8 + SOMETIMES * 2 + RARELY
 Step = tuple[str, str, int]
 """An action, the job that it is about, and a number that varies it."""
-BEGINNINGS = ("nothing", "hand_over", "unsaved", "growth", "prepared", "importing")
+BEGINNINGS = ("nothing", "hand_over", "unsaved", "growth", "prepared", "importing", "differing")
 ONE_HOST: tuple[tuple[str, ...], ...] = ((), ("a",), ("b", "c"))
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.sampled_from(JOBS), st.integers(0, 29)),

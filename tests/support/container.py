@@ -22,6 +22,7 @@ from reshape_sidecar.wire import (
     Prepared,
     PrepareStage,
     Progress,
+    Proof,
     Reached,
     Saves,
     Standby,
@@ -82,6 +83,8 @@ class Container:
     trajectory: str | None = None
     seconds_per_step: float | None = None
     trajectory_reason: str | None = None
+    proof: Proof | None = None
+    """What the first step of its process shows; a new process shows it anew."""
     target: TargetProgress | None = None
     program: Saves | None = None
     """When its program saves; None: a SideCar of level 1. NEVER: a stop loses its steps."""
@@ -143,7 +146,7 @@ class Container:
         self.stopped_generation = desired.generation
         if desired.mode is Mode.RUN and self.phase is not Phase.FINISHED:
             self.running, self.running_generation = tuple(desired.devices), desired.generation
-            self.phase = Phase.STARTING
+            self.phase, self.proof = Phase.STARTING, None
         elif desired.mode is Mode.EXIT:
             return True
         elif self.phase is not Phase.FINISHED:
@@ -199,6 +202,7 @@ class Container:
                 seconds_per_step=self.seconds_per_step,
                 trajectory=self.trajectory,
                 trajectory_reason=self.trajectory_reason,
+                proof=self.proof,
                 target=self.target,
             ),
             outcome=self.outcome,

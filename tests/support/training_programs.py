@@ -149,6 +149,16 @@ def save(step, complete=False):
                         complete=complete, write=lambda path: None)
     report(HookPhase.SAVED, step)
 
+def further_step():
+    time.sleep(float(options.get("further_s", 0)))
+    match options.get("further"):
+        case "raises":
+            raise RuntimeError("no such layer")
+        case "aborts":
+            os.abort()
+        case "is-killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+
 total = int(options.get("total", 1000000))
 found = checkpoints.newest(folder)
 step = found.manifest.step if found else 0
@@ -165,9 +175,11 @@ while step < total:
         asked = False
     if asked and "deaf" not in options:
         save(step)
+        further_step()
         os._exit(75)
 save(step, complete=True)
 """
 )
 """Steps of 5 ms with real checkpoints and reports. Options ``name=value``: total, every (steps per
-checkpoint), save_s, dies (while saving), deaf (hears SIGTERM and never saves)."""
+checkpoint), save_s, dies (while saving), deaf (hears SIGTERM and never saves), further_s (time of a
+step after the save at which it leaves) and further (how it ends in that step)."""

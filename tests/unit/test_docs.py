@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from reshape_controller.cli import main
-from reshape_controller.core import limits
+from reshape_controller.core import limits, proofs
 from reshape_controller.core.model import (
     ChangeKind,
     Gpu,
@@ -41,6 +41,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 CHAOS_RUNS = 40
 
 HISTORY_KINDS_BUILT = {
+    "proofs.ENTRIES[proofs.kind_of(proof)]": tuple(proofs.ENTRIES.values()),
     "f'{change.kind.value}-asked'": tuple(f"{kind.value}-asked" for kind in ChangeKind),
     "state.value": (
         JobState.COMPLETED.value,

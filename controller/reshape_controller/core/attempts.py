@@ -166,7 +166,11 @@ def start(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], reason: str) 
 
 
 def wait_for_first_step(tx: Transaction, job_id: JobId) -> Job:
-    """Have a job that starts now be judged by the bounds of a start, and return it."""
+    """Have a job that starts now be judged by the bounds of a start, and return it. Its process
+    shows anew whether its first step agrees."""
+    proofs = tx.state.jobs[job_id].proofs
+    if proofs.is_noted:
+        tx.update(job_id, proofs=proofs.begun())
     if not tx.limits.bounds_runs:
         deadline = until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s)
         return tx.update(job_id, deadline=deadline)

@@ -14,7 +14,7 @@ from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Failure, Job, JobId, JobState
 from reshape_controller.core.phrases import duration, each_gpus, gpus
 from reshape_controller.core.transaction import Transaction
-from reshape_sidecar.wire import Observed
+from reshape_sidecar.wire import PROOF_DIFFERS, Observed
 
 
 def failure_of(job: Job, report: Observed) -> Failure:
@@ -179,10 +179,15 @@ def _went_back(tx: Transaction, job_id: JobId, reason: str, failure: Failure) ->
 def _refused(tx: Transaction, job_id: JobId, failure: Failure) -> bool:
     """End a job that Reshape itself refuses to train as it is: another start would be refused too,
     and so it spends no retry. If the job trained on another number of GPUs before, this one is
-    struck, and the job goes back. Returns whether it was refused."""
+    struck, and the job goes back. A first step that differs strikes no size, because the state that
+    is missing may be missing at each. Returns whether it was refused."""
     if not (attempts.goes_back(tx) and failure.refused):
         return False
     job, size = tx.update(job_id, failure=failure), failure.size
+    if failure.exception == PROOF_DIFFERS:
+        handover_abort.leave(tx, job_id)
+        end_for_good(tx, job_id, _stopped_by_proof(job, failure))
+        return True
     back_to = job.trial.ended(size, tx.now_s).way_back(size, job.trained_on, job.struck)
     refused = f"refused by Reshape on {gpus(size)}: {failure.message}"
     handover_abort.leave(tx, job_id)
@@ -192,6 +197,17 @@ def _refused(tx: Transaction, job_id: JobId, failure: Failure) -> bool:
         job = _strike(tx, tx.state.jobs[job_id], size, refused, back_to)
         attempts.end(tx, job_id, f"queued again{_for(job)}: {refused}")
     return True
+
+
+def _stopped_by_proof(job: Job, failure: Failure) -> str:
+    """Return why a job ends whose record wants no second step after a first one that differs."""
+    known = job.proofs
+    said = known.newest if known.is_noted else f"{gpus(failure.size)}: {failure.message}"
+    return (
+        f"stopped before its second step, as on_difference: stop says: {said}. Fix it to its GPU "
+        "count of before (reshape pin) and resume it, or repair what differs and submit it again "
+        "on this checkpoint, or submit it with on_difference: report"
+    )
 
 
 def _strike(tx: Transaction, job: Job, size: int, text: str, back_to: int) -> Job:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from reshape_controller.core.allowed_sizes import allowed
 from reshape_controller.core.knowledge import AccuracySeen, Curve, Measured, Trend
 from reshape_controller.core.machines import Gpu, GpuId, Host, HostId, JobId
+from reshape_controller.core.proofs import Proofs
 from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.states import (
     Batch,
@@ -20,8 +21,10 @@ from reshape_controller.core.states import (
     JobState,
     LengthUnit,
     Mechanism,
+    OnDifference,
     OnMaxRun,
     Placement,
+    ProofUse,
     ReshapeIf,
     Spans,
     Stage,
@@ -67,8 +70,11 @@ __all__ = [
     "Length",
     "LengthUnit",
     "Mechanism",
+    "OnDifference",
     "OnMaxRun",
     "Placement",
+    "ProofUse",
+    "Proofs",
     "ReshapeIf",
     "Service",
     "Share",
@@ -78,6 +84,7 @@ __all__ = [
 
 MIN_RUNTIME_S = 300.0
 """``min_runtime_s`` of a record that gives none."""
+DIFFERED = "a first step after a restart differed, and its record does not say reshape_if: any"
 _SETTLED = (Stage.NONE, Stage.READY, Stage.TRAINING)
 
 
@@ -151,6 +158,11 @@ class JobSpec:
     """Names of the targets that are sent what happens to it."""
     batch: Batch = Batch.DIVIDED
     """How the samples of a step are given to its GPUs."""
+    proof: ProofUse = ProofUse.AUTO
+    on_difference: OnDifference = OnDifference.REPORT
+    names_reshape_if: bool = False
+    """Whether the record itself has the field ``reshape_if``; False also for a job that an earlier
+    release accepted."""
 
     @property
     def micro_batches(self) -> int | None:
@@ -405,6 +417,7 @@ class Job:
     """Time with GPUs until ``serves_since_s``, since its first grant or its last resume."""
     late: str = ""
     """What it does for too long, which is an alert; empty if nothing is."""
+    proofs: Proofs = Proofs()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -459,12 +472,15 @@ class Job:
         if self.saves not in SAVES_ALWAYS and (unsaved := refusal(self.program, self.saves)):
             return unsaved
         least = self.spec.reshape_if
+        if self.proofs.difference and not self.spec.names_reshape_if:
+            return DIFFERED
         if least is ReshapeIf.ANY:
             return ""
-        verdict = Trajectory.of(self.progress.trajectory)
+        word, why = self.proofs.verdict(self.progress)
+        verdict = Trajectory.of(word)
         if least.allows(verdict):
             return ""
-        why = self.progress.trajectory_reason if self.progress.trajectory else "no verdict yet"
+        why = why if word else "no verdict yet"
         because = f" ({why})" if why else ""
         return f"its trajectory is {verdict.value}{because}, and reshape_if is {least.value}"
 

@@ -15,6 +15,7 @@ from reshape_controller.core import (
     failures,
     job_exit,
     learning,
+    proofs,
     starts,
     target,
     unused_gpus,
@@ -26,10 +27,19 @@ from reshape_controller.core.phrases import gpus
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_controller.core.transitions import WITH_GPUS
-from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress, Saves, TargetProgress
+from reshape_sidecar.wire import (
+    Observed,
+    OutcomeKind,
+    Phase,
+    Progress,
+    Proof,
+    Saves,
+    TargetProgress,
+)
 
 # Python 3.11 takes long to find a member of an enum; ``take`` needs these for every report.
 _NONE, _TRAINING, _RUNNING = Stage.NONE, Stage.TRAINING, Phase.RUNNING
+_ENDED = (Phase.CRASHED, Phase.FINISHED)
 
 
 def take(tx: Transaction, report: Observed) -> None:
@@ -63,6 +73,14 @@ def take(tx: Transaction, report: Observed) -> None:
     if before.late and report.progress.step > before.progress.step:
         changes |= {"late": "", "reason": ""}
     judged = judged or starts.differ(before.observed, report)
+    proof = report.progress.proof
+    if proof is not None and not _is_new(before, report):
+        proof = None
+    if proof is not None:
+        changes["proofs"] = before.proofs.with_result(proof)
+        judged = True
+    if report.phase in _ENDED:
+        _note_proof(tx, before, proof)
     if before.stage is _TRAINING and report.phase is _RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
         learning.add_progress(changes, tx, before, report, before.progress, progress)
@@ -74,6 +92,8 @@ def take(tx: Transaction, report: Observed) -> None:
         tx.take_changes(job_id, changes)
         _move_on(tx, job_id, report)
         learning.learn_report(tx, before, report)
+    if report.phase not in _ENDED:
+        _note_proof(tx, before, proof)
     if before.prepare is not None and job_id in tx.state.jobs:
         handover.advance_prepared(tx, job_id)
     if judged:
@@ -89,6 +109,20 @@ def _save_s(tx: Transaction, job: Job, report: Observed) -> float:
     if not tx.limits.word_rules or not said_s:
         return said_s
     return min(said_s, tx.now_s - job.change.asked_at_s) if job.change is not None else 0.0
+
+
+def _is_new(job: Job, report: Observed) -> bool:
+    """Whether a report's proof is the first word of the job's process on it, which alone counts."""
+    if job.proofs.is_noted or not job.stage.has_gpus:
+        return False
+    return job.stage is not Stage.STARTING or proofs.is_of_newest_start(report, job.generation)
+
+
+def _note_proof(tx: Transaction, before: Job, proof: Proof | None) -> None:
+    """Note a new proof: before the end of its process, after its first step."""
+    if proof is not None:
+        job = tx.state.jobs.get(before.id, before)
+        tx.note(job, proofs.ENTRIES[proofs.kind_of(proof)], proofs.sentence(proof))
 
 
 def _take_verdict(tx: Transaction, before: Job) -> None:

@@ -70,6 +70,24 @@ class ReshapeIf(StrEnum):
         return self is ReshapeIf.ANY or verdict.meets(Trajectory(self.value))
 
 
+class ProofUse(StrEnum):
+    """Whether a restart is proved: the first step after it is compared with the one that the
+    process before made after its last save (docs/training.md)."""
+
+    AUTO = "auto"
+    """Wherever its front end can."""
+    OFF = "off"
+
+
+class OnDifference(StrEnum):
+    """What becomes of a process whose first step differs from that of the process before."""
+
+    REPORT = "report"
+    """It trains on; the verdict on its trajectory is unknown from then on."""
+    STOP = "stop"
+    """It ends before its second step."""
+
+
 class Spans(StrEnum):
     """When the workers of a job may be on several hosts."""
 

@@ -29,6 +29,7 @@ from reshape_controller.core.model import (
     Service,
     Stage,
 )
+from reshape_controller.core.proofs import Proofs
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.core.size_trial import SizeTrial
 from reshape_controller.core.state import State
@@ -116,6 +117,7 @@ class JobChanges(TypedDict, total=False):
     look_at_s: float | None
     ran_s: float
     late: str
+    proofs: Proofs
 
 
 class Transaction:

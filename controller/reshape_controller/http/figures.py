@@ -13,6 +13,7 @@ from itertools import product
 import prometheus_client as prometheus
 
 from reshape_controller.core.model import Job, JobId
+from reshape_controller.core.proofs import ENTRIES
 from reshape_controller.core.record import HistoryEntry, LogRecord, PhaseCost
 from reshape_controller.core.starts import counted
 from reshape_controller.core.state import State
@@ -52,6 +53,8 @@ _COUNTERS = (
     ("unreachable", "reshape_sidecar_silences", "SideCars that fell silent"),
 )
 """Kind of an entry, with name and text of the counter of such entries."""
+_RESULTS = {kind: result.value for result, kind in ENTRIES.items()}
+"""Result of a proof by the kind of its entry."""
 
 
 def counter(
@@ -143,6 +146,8 @@ class LogFigures:
         self._starts = counter(registry, "reshape_starts", text, "how", "fallback")
         self._counters = {kind: counter(registry, name, text) for kind, name, text in _COUNTERS}
         """Counters of entries of one kind."""
+        text = "Restarts whose first step was to be compared with that of the process before"
+        self._proofs = counter(registry, "reshape_proofs", text, "result")
         text = "Training steps that were executed again or not saved"
         self._lost = counter(registry, "reshape_steps_lost", text)
         self._show_zeros()
@@ -156,6 +161,8 @@ class LogFigures:
         with 1."""
         for state in _ENDS:
             self._completion_s.labels(state)
+        for result in ENTRIES:
+            self._proofs.labels(result.value)
         for how in StartKind:
             self._starts.labels(how.value, "false")
         for direction, mechanism in product(
@@ -181,6 +188,8 @@ class LogFigures:
         for entry in entries:
             if entry.kind in self._counters:
                 self._counters[entry.kind].inc()
+            if entry.kind in _RESULTS:
+                self._proofs.labels(_RESULTS[entry.kind]).inc()
             if entry.job is not None:
                 job = state.jobs.get(entry.job) or state.ended.get(entry.job)
                 self._take_entry(entry, entry.job, job, closed)

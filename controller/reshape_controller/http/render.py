@@ -206,6 +206,10 @@ def _with_job(base: JobView, job: Job) -> JobView:
         signal=job.failure.signal if job.failure is not None else None,
         exception=job.failure.exception if job.failure is not None else None,
         exception_message=job.failure.message if job.failure is not None else None,
+        proof_result=job.proofs.newest or None,
+        proofs_agreed=job.proofs.agreed,
+        proofs_missing=job.proofs.unproved,
+        first_difference=job.proofs.difference or None,
         program=job.program.value if job.saves is not None else None,
         late=(job.late or None) if job.stage.has_gpus else None,
         deadline=deadline.kind.value if deadline is not None else None,
@@ -230,6 +234,8 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         priority=spec.priority,
         on_save_timeout=spec.on_save_timeout.value,
         reshape_if=spec.reshape_if.value,
+        proof=spec.proof.value,
+        on_difference=spec.on_difference.value,
         may_restart=spec.may_restart,
         min_runtime_s=spec.min_runtime_s,
         max_run_s=spec.max_run_s,
@@ -260,6 +266,7 @@ def _with_report(
     if newer and report is not None and report.progress.step >= progress.step:
         progress = report.progress
     container = base.stage != "none"
+    word, reason = job.proofs.verdict(progress)
     total = progress.total_steps or job.progress.total_steps or _steps(job.spec.length)
     return replace(
         base,
@@ -278,8 +285,8 @@ def _with_report(
         apart_s_per_step=progress.apart_s_per_step,
         checkpoint_step=progress.checkpoint_step,
         unsaved_steps=job.unsaved_at(progress) or None,
-        trajectory=progress.trajectory,
-        trajectory_reason=progress.trajectory_reason,
+        trajectory=word,
+        trajectory_reason=reason,
         **_target_fields(job, progress),
         times=report.times if report is not None else PhaseTimes(),
         standby=report.standby if report is not None and container else None,

@@ -8,9 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.core.model import GpuId, HostId, Job, JobSpec, LengthUnit
+from reshape_controller.core.model import (
+    GpuId,
+    HostId,
+    Job,
+    JobSpec,
+    LengthUnit,
+    OnDifference,
+    ProofUse,
+)
 from reshape_launcher.spec import DeviceMode, LaunchSpec
-from reshape_sidecar.contract import ENV_MICRO_BATCHES, ENV_SIZES
+from reshape_sidecar.contract import ENV_MICRO_BATCHES, ENV_PROOF, ENV_SAVE_DEADLINE_S, ENV_SIZES
 from reshape_sidecar.wire import Processes, Shortcut
 
 
@@ -62,7 +70,7 @@ def launch_spec(
         epoch=epoch,
         device_mode=settings.device_mode,
         host_devices=gpus,
-        env=spec.env + _batch(spec),
+        env=spec.env + _batch(spec) + _proof(spec, save_s),
         dataset=spec.dataset,
         framework=spec.framework.value,
         length_epochs=value if unit is LengthUnit.EPOCHS else None,
@@ -95,6 +103,16 @@ def _batch(spec: JobSpec) -> tuple[tuple[str, str], ...]:
     count = spec.micro_batches
     micro = () if count is None else ((ENV_MICRO_BATCHES, str(count)),)
     return ((ENV_SIZES, ",".join(map(str, spec.optional_gpus))), *micro)
+
+
+def _proof(spec: JobSpec, save_s: float) -> tuple[tuple[str, str], ...]:
+    """Return the variables by which a training process proves its restart, or does not."""
+    deadline = ((ENV_SAVE_DEADLINE_S, f"{save_s:g}"),) if save_s > 0 else ()
+    if spec.proof is ProofUse.OFF:
+        return ((ENV_PROOF, ProofUse.OFF.value), *deadline)
+    if spec.on_difference is OnDifference.STOP:
+        return ((ENV_PROOF, OnDifference.STOP.value), *deadline)
+    return deadline
 
 
 def _both(daemon: Shortcut, record: Shortcut) -> Shortcut:

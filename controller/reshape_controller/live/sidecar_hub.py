@@ -300,7 +300,8 @@ def _rank(desired: Desired) -> tuple[int, int]:
 
 def _without_progress(observed: Observed) -> Observed:
     """The report without the parts that change all the time: two are compared by it."""
-    verdict = Progress(trajectory=observed.progress.trajectory)
+    said = observed.progress
+    verdict = Progress(trajectory=said.trajectory, proof=said.proof)
     return replace(observed, sequence=0, progress=verdict, gpu_use=(), silent_s=None)
 
 

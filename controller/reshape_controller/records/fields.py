@@ -18,8 +18,10 @@ from reshape_controller.core.model import (
     MIN_RUNTIME_S,
     Batch,
     Framework,
+    OnDifference,
     OnMaxRun,
     Placement,
+    ProofUse,
     ReshapeIf,
     Spans,
 )
@@ -355,8 +357,22 @@ class RecordFields(BaseModel):
         ReshapeIf.ANY,
         description="the worst verdict on its `trajectory` with which the job may be reshaped for"
         " the cluster's sake: `exact`, `steps-only` or `any`; without a verdict it counts as"
-        " `unknown`",
+        " `unknown`; after a first step that differs, `any` holds only if the record says it",
         examples=["any"],
+    )
+    proof: Annotated[ProofUse, Field(strict=False), BeforeValidator(_off)] | None = Field(
+        ProofUse.AUTO,
+        description="`auto`: after its last save a process makes one more step, with whose figures"
+        " the next process compares its first step (training.md, Proofs); `off`: it makes none, for"
+        " steps that pay, act or write what must come once",
+        examples=["auto"],
+    )
+    on_difference: Annotated[OnDifference, Field(strict=False)] | None = Field(
+        OnDifference.REPORT,
+        description="what becomes of it if that first step differs: `report`: it trains on, and its"
+        " trajectory is `unknown` from then on; `stop`: it ends before its second step, and is"
+        " paused with its checkpoint",
+        examples=["report"],
     )
     may_restart: bool | None = Field(
         False,

@@ -47,6 +47,8 @@ _HINTS = {
     "handover.standby": "write auto or off",
     "handover.overlap": "write auto or off",
     "job_type": "use letters, digits, -, _ and .",
+    "proof": "write auto or off",
+    "on_difference": "write report or stop",
     "may_restart": "write true or false, without quotation marks",
     "image": "give a name without spaces",
 }

@@ -18,8 +18,10 @@ from reshape_controller.core.model import (
     JobSpec,
     Length,
     LengthUnit,
+    OnDifference,
     OnMaxRun,
     Placement,
+    ProofUse,
     ReshapeIf,
     Spans,
 )
@@ -71,7 +73,7 @@ def parse_record(value: object, *, folder: Path | None = None, looks: bool = Fal
         errors += no_micro_batches(chosen, absolute["code"] if looks else None)
     if errors:
         raise RecordInvalid(tuple(errors), **_owner(record))
-    return _spec(fields, absolute, chosen)
+    return _spec(fields, absolute, chosen, named="reshape_if" in given)
 
 
 def from_json(text: str, *, looks: bool = False) -> JobSpec:
@@ -163,9 +165,9 @@ def _length(fields: RecordFields) -> Length | None:
 
 
 def _spec(
-    fields: RecordFields, locations: Mapping[str, str | None], chosen: ProcessChoice
+    fields: RecordFields, locations: Mapping[str, str | None], chosen: ProcessChoice, *, named: bool
 ) -> JobSpec:
-    """Build the spec; None in the record means the default."""
+    """Build the spec; None in the record means the default. ``named``: it has ``reshape_if``."""
     resources, handover = fields.resources, fields.handover or Handover()
     return JobSpec(
         name=fields.name or "",
@@ -208,4 +210,7 @@ def _spec(
         notify=tuple(dict.fromkeys(fields.notify or ())),
         batch=fields.batch or Batch.DIVIDED,
         shared_memory_bytes=rules.shared_memory_bytes(fields),
+        proof=fields.proof or ProofUse.AUTO,
+        on_difference=fields.on_difference or OnDifference.REPORT,
+        names_reshape_if=named,
     )

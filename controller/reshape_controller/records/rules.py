@@ -16,7 +16,9 @@ from reshape_controller.core.model import (
     Framework,
     Host,
     JobSpec,
+    OnDifference,
     Placement,
+    ProofUse,
     Spans,
 )
 from reshape_controller.records.command import script_of
@@ -55,6 +57,7 @@ def broken(
     yield from _memory(fields)
     yield from _texts(fields)
     yield from _env(fields)
+    yield from _proof(fields)
 
 
 def missing_files(
@@ -307,6 +310,15 @@ def _memory(fields: RecordFields) -> Iterator[FieldError]:
             f"{fields.shared_memory_gb:g} GiB are more than the job's memory of {memory} bytes, and"
             " shared memory is a part of it",
             "give less, or raise memory",
+        )
+
+
+def _proof(fields: RecordFields) -> Iterator[FieldError]:
+    if fields.proof is ProofUse.OFF and fields.on_difference is OnDifference.STOP:
+        yield FieldError(
+            "on_difference",
+            "stop needs a first step that is compared, and proof: off has none compared",
+            "leave out proof: off, or on_difference",
         )
 
 

@@ -12,9 +12,11 @@ CHOICES = {
     "batch": "Batch",
     "framework": "Framework",
     "on_save_timeout": "OnSaveTimeout",
+    "on_difference": "OnDifference",
     "on_max_run": "OnMaxRun",
     "placement": "Placement",
     "processes": "Processes",
+    "proof": "ProofUse",
     "reshape_if": "ReshapeIf",
     "span": "Spans",
 }

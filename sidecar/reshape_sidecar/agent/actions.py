@@ -28,7 +28,7 @@ from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.reads import Reads
 from reshape_sidecar.agent.reporting import ready_after_s
 from reshape_sidecar.agent.state import AgentState
-from reshape_sidecar.contract import ENV_HASHED_GENERATION
+from reshape_sidecar.contract import ENV_HASHED_GENERATION, HookPhase
 from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.user import run_as
@@ -99,14 +99,17 @@ class Actions:
         state = self._state
         before, self._memory_kills = self._memory_kills, cgroup.oom_kills()
         at_end = await self._at_end(training.generation)
+        report = state.hook
+        # Of a process whose reports an earlier agent took, its files alone say what it saved.
+        has_saved = report is None or report.phase is HookPhase.SAVED
         ended = await asyncio.to_thread(
             process_exit.inspect,
             state.folder,
             training,
             at_end,
             memory_ran_out=self._memory_kills > before,
+            has_saved=has_saved,
         )
-        report = state.hook
         if report is not None and report.exception is not None and ended.error is not None:
             message = report.exception_message
             ended = replace(ended, exception=report.exception, exception_message=message)

@@ -339,7 +339,9 @@ def _outstanding(training: TrainingProcess, status: InitStatus) -> bool:
 
 def _saved(memory: Memory) -> bool:
     ended = memory.ended
-    return ended is not None and ended.asked and ended.exit_code in SAVED_CODES
+    if ended is None or not ended.asked:
+        return False
+    return ended.left_saved or ended.exit_code in SAVED_CODES
 
 
 def _phase_of_running(

@@ -43,6 +43,9 @@ class ProcessExit:
     """True if Reshape itself refused to train the program."""
     says_saved: bool = False
     """As in ``Outcome``."""
+    left_saved: bool = False
+    """True if it was asked to leave and its own checkpoint has all its steps, so that it had left
+    but for a step of which only figures count: however it ended then, it has not crashed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,13 @@ class AtEnd:
     """Whether the checkpoint is that of the end of training."""
     says_saved: bool = False
     """Whether the program has saved by itself since its start, as it says."""
+    is_own: bool = False
+    """Whether the checkpoint is one that this process published."""
+
+    @property
+    def has_saved_all(self) -> bool:
+        """Whether the process has saved every step that it made."""
+        return self.is_own and self.step == self.saved_step
 
 
 def newest_checkpoint(
@@ -95,26 +102,36 @@ def at_end(
     step = max(step, step_file.step_of(folder.run, generation))
     newest = newest_checkpoint(spec, generation, stop)
     if newest is not None:
-        saved = newest.manifest.step
-        return AtEnd(max(step, saved), saved, newest.manifest.complete)
+        manifest = newest.manifest
+        is_own = (manifest.attempt, manifest.generation) == (spec.attempt, generation)
+        saved = manifest.step
+        return AtEnd(max(step, saved), saved, manifest.complete, is_own=is_own)
     own = saved_by_itself(spec, step, before)
     says_saved = own not in (None, before)
     return AtEnd(max(step, own or 0) if step else 0, own, says_saved=says_saved)
 
 
 def inspect(
-    folder: Folder, training: TrainingProcess, at_end: AtEnd, *, memory_ran_out: bool
+    folder: Folder,
+    training: TrainingProcess,
+    at_end: AtEnd,
+    *,
+    memory_ran_out: bool,
+    has_saved: bool = False,
 ) -> ProcessExit:
     """Return how this training process ended.
 
     ``at_end``: its steps. ``memory_ran_out``: the kernel has killed a process of the container
-    because memory ran out.
+    because memory ran out. ``has_saved``: by its last word it had only to leave.
     """
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
+    left_saved = training.rung and has_saved and at_end.has_saved_all
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
+    failed = failed and not left_saved
     left_in_order = code == EXIT_SAVED and training.rung
     tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes) if failed else ""
-    exception, message = exception_in(tail) if code == EXIT_EXCEPTION else (None, None)
+    raised = failed and code == EXIT_EXCEPTION
+    exception, message = exception_in(tail) if raised else (None, None)
     shown = _last_lines(tail)
     if exception is not None and (GRAPH_ERROR in tail or "derived errors ignored" in shown):
         shown = f"{exception}: {message}"  # its last lines do not say what is wrong
@@ -124,12 +141,13 @@ def inspect(
         asked=training.rung,
         step=at_end.step,
         saved_step=at_end.saved_step,
-        complete=at_end.complete and code in (0, EXIT_SAVED),
+        complete=at_end.complete and (left_saved or code in (0, EXIT_SAVED)),
         error=_error(shown, training, code, memory_ran_out) if failed else None,
         exception=exception,
         exception_message=message,
         says_saved=left_in_order and at_end.says_saved,
-        refused=code == EXIT_EXCEPTION and is_refusal(tail),
+        refused=raised and is_refusal(tail),
+        left_saved=left_saved,
     )
 
 
@@ -150,7 +168,9 @@ def is_over(spec: AttemptSpec, ended: ProcessExit | None, generation: int) -> bo
 
 
 def progress_after(progress: Progress, ended: ProcessExit | None) -> Progress:
-    """Return the progress at the start of a new process, which repeats unsaved steps."""
+    """Return the progress at the start of a new process, which repeats unsaved steps and has no
+    proof yet."""
+    progress = progress if progress.proof is None else replace(progress, proof=None)
     if ended is None:
         return progress
     saved = ended.saved_step or 0

@@ -99,6 +99,67 @@ def test_the_reason_that_no_plan_reshapes_a_job_is_in_its_row_and_in_its_descrip
     assert any(why in line for line in lines(describe(fixed)))
 
 
+AGREES = "4 → 2 GPUs at step 900: first step agrees (loss 0.5013, 4e-8)"
+BESIDE = "state beside training is not in the proof"
+DIFFERS = "4 → 2 GPUs at step 900: first step differs: loss 0.86 instead of 0.77, same batch"
+
+
+@pytest.mark.parametrize(
+    ("fields", "trajectory", "proof"),
+    [
+        ({"trajectory": "exact"}, "exact", ""),
+        (
+            {"trajectory": "exact", "proofs_agreed": 1, "proof_result": AGREES},
+            f"exact, proved once; {BESIDE}",
+            AGREES,
+        ),
+        (
+            {"trajectory": "exact", "proofs_agreed": 3, "proof_result": AGREES},
+            f"exact, proved 3 times; {BESIDE}",
+            AGREES,
+        ),
+        (
+            {"trajectory": "exact", "trajectory_reason": "for means", "proofs_agreed": 2},
+            f"exact, proved 2 times (for means); {BESIDE}",
+            "",
+        ),
+        (
+            {"trajectory": "exact", "proofs_agreed": 3, "proofs_missing": 1, "proof_result": "x"},
+            f"exact, proved in 3 of 4 restarts; {BESIDE}",
+            "x",
+        ),
+        (
+            {"trajectory": "steps-only", "trajectory_reason": "dropout", "proofs_agreed": 2},
+            "steps-only (dropout)",
+            "",
+        ),
+        (
+            {
+                "trajectory": "unknown",
+                "trajectory_reason": DIFFERS,
+                "first_difference": DIFFERS,
+                "proof_result": DIFFERS,
+            },
+            f"unknown ({DIFFERS})",
+            DIFFERS,
+        ),
+        ({"trajectory": "exact", "proof": "off"}, "exact", "off, as its record says"),
+    ],
+)
+def test_a_description_says_what_the_first_steps_have_proved(
+    fields: dict[str, Any], trajectory: str, proof: str
+) -> None:
+    found = {line.partition("  ")[0]: line for line in lines(describe(job(**fields)), 200)}
+    assert found["trajectory"].removeprefix("trajectory").strip() == trajectory
+    assert found.get("proof", "").removeprefix("proof").strip() == proof
+
+
+def test_an_explanation_says_what_the_newest_proof_found_and_why_no_plan_reshapes_the_job() -> None:
+    why = "a first step after a restart differed, and its record does not say reshape_if: any"
+    shown = lines(explanation_of(job(fixed_because=why, proof_result=DIFFERS), (), every=True), 300)
+    assert shown[1:3] == [f"  not reshaped: {why}", f"  proof: {DIFFERS}"]
+
+
 @pytest.mark.parametrize(
     ("fields", "head"),
     [

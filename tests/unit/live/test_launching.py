@@ -6,11 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.core.model import Batch, GpuId, HostId, JobId
+from reshape_controller.core.model import (
+    Batch,
+    GpuId,
+    HostId,
+    JobId,
+    OnDifference,
+    ProofUse,
+)
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_launcher.spec import DeviceMode
 from reshape_sidecar import codec
-from reshape_sidecar.contract import ENV_MICRO_BATCHES, ENV_SIZES
+from reshape_sidecar.contract import (
+    ENV_MICRO_BATCHES,
+    ENV_PROOF,
+    ENV_SAVE_DEADLINE_S,
+    ENV_SIZES,
+)
 from reshape_sidecar.wire import Processes, Shortcut
 from tests.support.world import World
 
@@ -70,8 +82,29 @@ def test_the_processes_of_a_pytorch_job_know_the_sizes_that_it_may_have() -> Non
         name: launch_spec(settings, jobs[JobId(name)], HostId("h"), (), 1, 60.0).env
         for name in ("one", "several", "together")
     }
+    deadline = (ENV_SAVE_DEADLINE_S, "60")
     assert found == {
-        "one": (("A", "1"),),
-        "several": (("A", "1"), (ENV_SIZES, "1,2")),
-        "together": ((ENV_SIZES, "1,2"), (ENV_MICRO_BATCHES, "2")),
+        "one": (("A", "1"), deadline),
+        "several": (("A", "1"), (ENV_SIZES, "1,2"), deadline),
+        "together": ((ENV_SIZES, "1,2"), (ENV_MICRO_BATCHES, "2"), deadline),
     }
+
+
+def test_every_training_process_knows_whether_it_proves_its_restart() -> None:
+    world = World().boot()
+    world.submit("plain", 1)
+    world.submit("without", 1, proof=ProofUse.OFF)
+    world.submit("strict", 1, on_difference=OnDifference.STOP, processes=Processes.PER_GPU)
+    settings, jobs = LaunchSettings("http://127.0.0.1:1", Path("/srv")), world.engine.state.jobs
+    found = {
+        name: dict(launch_spec(settings, jobs[JobId(name)], HostId("h"), (), 1, 7.5).env)
+        for name in ("plain", "without", "strict")
+    }
+    assert {name: env.get(ENV_PROOF) for name, env in found.items()} == {
+        "plain": None,
+        "without": "off",
+        "strict": "stop",
+    }
+    assert {env[ENV_SAVE_DEADLINE_S] for env in found.values()} == {"7.5"}
+    of_no_end = launch_spec(settings, jobs[JobId("plain")], HostId("h"), (), 0, 0.0)
+    assert of_no_end.env == ()

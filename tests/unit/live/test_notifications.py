@@ -60,6 +60,8 @@ def test_public_addresses_and_those_of_the_target_are_permitted() -> None:
         ("cancelled", ADA, [Event.ENDED]),
         ("failed", ADA, [Event.FAILED]),
         ("reshape-cost", ADA, [Event.RESHAPED]),
+        ("differs", ADA, [Event.DIFFERS]),
+        ("proved", ADA, []),
         ("failure", ADA, []),
         ("failure", replace(ADA, reason=f"{PAUSED}no retry is left"), [Event.FAILED]),
         ("granted", replace(ADA, started_at_s=200.0), []),

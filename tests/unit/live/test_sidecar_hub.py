@@ -22,7 +22,7 @@ from reshape_controller.live.sidecar_hub import (
     SidecarHub,
 )
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Desired, GpuUse, Mode, Observed, Phase, Progress
+from reshape_sidecar.wire import Desired, GpuUse, Mode, Observed, Phase, Progress, Proof
 from tests.support.world import World
 
 NUMBERS = itertools.count(1000)
@@ -316,6 +316,23 @@ def test_a_new_verdict_is_posted_at_once_although_progress_alone_waits() -> None
         asyncio.run(hub.exchange("a", 1, seen, 0.0))
     reports = [event.observed for event in posted if isinstance(event, ev.SideCarReported)]
     assert [report.progress.trajectory for report in reports] == ["exact", "unknown"]
+
+
+def test_a_proof_is_posted_at_once_although_progress_alone_waits() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    posted = list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    desired = tells(world, hub, JobId("a"))
+    shown = Proof("differs", 900, 4, 2, "loss 0.86 instead of 0.77")
+    for sequence, proof in enumerate((None, None, shown, shown), start=1):
+        seen = Observed(
+            "a", 1, desired.generation, sequence, Phase.RUNNING, epoch=desired.epoch,
+            devices=desired.devices, progress=Progress(step=sequence, proof=proof),
+        )  # fmt: skip
+        asyncio.run(hub.exchange("a", 1, seen, 0.0))
+    reports = [event.observed for event in posted if isinstance(event, ev.SideCarReported)]
+    assert [report.progress.proof for report in reports] == [None, shown]
 
 
 def test_a_start_that_works_is_no_event_and_one_that_is_silent_is_one_each_ten_seconds() -> None:

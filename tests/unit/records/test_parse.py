@@ -18,6 +18,8 @@ from reshape_controller.core.model import (
     JobSpec,
     Length,
     LengthUnit,
+    OnDifference,
+    ProofUse,
     ReshapeIf,
 )
 from reshape_controller.records import RecordInvalid, from_json, from_yaml, parse_record
@@ -25,6 +27,7 @@ from reshape_controller.records.aliases import suggestion
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
 from reshape_gpu import record as client_record
+from reshape_sidecar import codec
 from reshape_sidecar.contract import RESERVED_PREFIXES
 from reshape_sidecar.wire import OnSaveTimeout, Processes, Shortcut
 
@@ -86,6 +89,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "max_wait_s": 90,
             "on_save_timeout": "kill",
             "reshape_if": "steps-only",
+            "on_difference": "stop",
             "may_restart": True,
             "handover": {"standby": "off"},
             "seed": 0,
@@ -113,10 +117,30 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         on_save_timeout=OnSaveTimeout.KILL,
         seed=0,
         reshape_if=ReshapeIf.STEPS_ONLY,
+        on_difference=OnDifference.STOP,
+        names_reshape_if=True,
         may_restart=True,
         standby=Shortcut.OFF,
         processes=Processes.PER_GPU,
     )
+
+
+@pytest.mark.parametrize("value", ["any", "steps-only", "exact"])
+def test_a_job_knows_whether_its_record_names_reshape_if(value: str) -> None:
+    assert parse_record({**SMALLEST, "reshape_if": value}).names_reshape_if
+    assert not parse_record({**SMALLEST, "reshape_if": None}).names_reshape_if
+    assert not parse_record(SMALLEST).names_reshape_if
+
+
+@pytest.mark.parametrize("written", ["off", '"off"', "false", "Off"])
+def test_proof_off_may_stand_without_quotation_marks(written: str) -> None:
+    text = f"name: mnist\ncommand: python t.py\noptional_gpus: [1]\nproof: {written}\n"
+    assert from_yaml(text).proof is ProofUse.OFF
+
+
+def test_a_record_that_says_nothing_of_proofs_is_stored_as_it_was_before_them() -> None:
+    stored = codec.to_value(parse_record(SMALLEST))
+    assert not {"proof", "on_difference", "names_reshape_if"} & stored.keys()
 
 
 @pytest.mark.parametrize(
@@ -197,6 +221,15 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"max_wait_s": float("inf")}, "max_wait_s", "not a finite number", ""),
         ({"on_save_timeout": "wait"}, "on_save_timeout", "must be one of 'refuse', 'kill'", ""),
         ({"reshape_if": "never"}, "reshape_if", "one of 'exact', 'steps-only', 'any'", ""),
+        ({"proof": "never"}, "proof", "'never' must be one of 'auto', 'off'", "write auto or off"),
+        ({"proof": True}, "proof", "True must be one of", "write auto or off"),
+        ({"on_difference": "halt"}, "on_difference", "one of 'report', 'stop'", "report or stop"),
+        (
+            {"proof": "off", "on_difference": "stop"},
+            "on_difference",
+            "stop needs a first step that is compared",
+            "leave out proof: off",
+        ),
         ({"span": "always"}, "span", "must be one of 'never', 'if-needed', 'any'", ""),
         ({"span": "any"}, "span", "on several hosts, and workers is 1", "number of workers"),
         ({"placement": "spread"}, "placement", "and span is never", "write span: any"),

@@ -29,6 +29,7 @@ from reshape_sidecar.wire import (
     Phase,
     PhaseTimes,
     Progress,
+    Proof,
     Saves,
 )
 from tests.unit.sidecar.test_environment import spec
@@ -399,6 +400,13 @@ def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None
     )
     assert "although no stop was requested" in (ended.error or "")
     assert not process_exit.reached_end(ended)
+
+
+def test_a_new_process_has_no_proof_yet() -> None:
+    progress = Progress(step=50, proof=Proof("agrees", 40, 4, 2, "loss 0.5"))
+    for ended in (None, ProcessExit(2, 75, True, 50, 50, False)):
+        after = process_exit.progress_after(progress, ended)
+        assert (after.proof, after.step) == (None, 50)
 
 
 def test_a_new_process_begins_at_what_was_saved() -> None:

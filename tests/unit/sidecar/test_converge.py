@@ -88,6 +88,29 @@ def ended(**fields: object) -> ProcessExit:
 LEFT = status(training(running=False, exit_code=75, rung=True), rung=3)
 
 
+@pytest.mark.parametrize("code", [1, 137, 134])
+def test_a_process_that_left_after_its_save_goes_on_after_a_refusal_and_is_no_crash(
+    code: int,
+) -> None:
+    """It was asked, the request was withdrawn, and it ended in its last step."""
+    seen = status(training(running=False, exit_code=code, rung=True), rung=3, withdrawn=3)
+    refused = Outcome(3, REFUSED)
+    crashed = trains(desired(3), outcome=refused, ended=ended(exit_code=code))
+    saved = replace(crashed, ended=ended(exit_code=code, left_saved=True))
+    assert converge.phase(crashed, seen, checked=True) is Phase.CRASHED
+    assert converge.phase(saved, seen, checked=True) is not Phase.CRASHED
+    assert decide(saved, seen) == StopProcessTree(3, 3.0)
+    assert decide(replace(saved, stopped_generation=3), seen) == Start(3)
+
+
+@pytest.mark.parametrize("code", [1, 137, 134])
+def test_a_process_that_ends_in_its_last_step_is_answered_without_a_lost_step(code: int) -> None:
+    memory = trains(desired(3, devices=TWO), ended=ended(exit_code=code, left_saved=True))
+    seen = status(training(running=False, exit_code=code, rung=True), rung=3)
+    assert decide(memory, seen) == PersistOutcome(Outcome(3, STOPPING, 40, 0))
+    assert converge.phase(memory, seen, checked=True) is Phase.STOPPING
+
+
 def test_without_a_desired_state_nothing_is_done() -> None:
     assert decide(Memory(), status()) == Idle()
 

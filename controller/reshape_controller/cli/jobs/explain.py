@@ -34,8 +34,12 @@ def explanation_of(
             f"  {state_word(job.state)}{_what(job)}",
         )
     ]
-    if job.not_larger:
+    if job.not_larger and not job.fixed_because:
         parts.append(Text(f"  not larger: {one_line(job.not_larger)}"))
+    if job.fixed_because:
+        parts.append(Text(f"  not reshaped: {one_line(job.fixed_because)}"))
+    if job.proof_result:
+        parts.append(Text(f"  proof: {one_line(job.proof_result)}"))
     if not decisions:
         parts += [Text(), Text("the policy has not decided about this job yet")]
         return Group(*parts)

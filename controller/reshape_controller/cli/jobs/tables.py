@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from reshape_controller.cli.jobs import verdicts
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.words import (
     bar,
@@ -44,7 +45,6 @@ STATE_STYLES = {
 }
 SIDECAR = "SideCar"
 """The phase of a start that a program without reports has alone: it says nothing by itself."""
-MAY_RESTART, PER_GPU = "may restart", "per-gpu"
 UNSAVED = "unsaved_wait"
 """The deadline of a program that cannot save and is to stop."""
 AWAITED = {
@@ -286,7 +286,8 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("", job.target_note or ""),
         ("evaluated", "" if job.metric else _evaluated(job)),
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
-        ("trajectory", _trajectory(job, measured)),
+        ("trajectory", verdicts.trajectory(job, measured)),
+        ("proof", verdicts.proof(job)),
         ("not reshaped", job.fixed_because or ""),
         ("not larger", "" if job.fixed_because else job.not_larger or ""),
         ("program", _program(job)),
@@ -397,30 +398,6 @@ def _evaluated(job: JobView) -> str:
         f"{metric} {figure(each.value, 4)} at step {each.step}"
         for metric, each in sorted(newest.items())
     )
-
-
-def _trajectory(job: JobView, measured: Verification | None) -> str:
-    """Return the verdict on reshapes: the measured one before the one that the hook expects."""
-    because = f" ({job.trajectory_reason})" if job.trajectory_reason else ""
-    expected = f"{job.trajectory}{because}" if job.trajectory is not None else _own_trajectory(job)
-    if measured is None:
-        return expected
-    found = f"{measured.verdict} (measured {measured.date}, {measured.steps} steps)"
-    return f"{found}; expected {expected}" if expected else found
-
-
-def _own_trajectory(job: JobView) -> str:
-    """Return what a reshape changes in a program of which no one judges the trajectory."""
-    may_restart = bool(job.may_restart) and job.program == MAY_RESTART
-    if not may_restart and not job.reshape_ups and not job.reshape_downs:
-        return ""
-    if not may_restart:
-        return "unknown (its program tells no verdict)"
-    sizes = [job.size_before, job.size] if job.size_before and job.size else job.optional_gpus[::-1]
-    if len(sizes) < 2:
-        return "its own"
-    change = "change" if job.processes == PER_GPU else "may change"
-    return f"its own; samples per step {change} with the GPUs ({' → '.join(map(str, sizes))})"
 
 
 def _program(job: JobView) -> str:

@@ -66,13 +66,24 @@ function Head({ job, decisions }) {
     ["Started", job.started_at_s !== null ? html`<${Time} at=${job.started_at_s} />` : job.predicted_start_at_s !== null ? predicted(job.predicted_start_at_s) : "–"],
     [ended ? "Ended" : "Ends", ended ? html`<${Time} at=${job.finished_at_s} />, after ${span(job.finished_at_s - job.submitted_at_s)}`
       : job.predicted_end_at_s !== null ? predicted(job.predicted_end_at_s) : "not known"],
+    job.trajectory && ["Trajectory", `${job.trajectory}${proved(job)}`],
     job.user && ["User", html`<bdi>${job.user}</bdi>`],
   ].filter(Boolean);
-  const why = [job.reason, job.not_larger && `Not larger: ${job.not_larger}`, job.fixed_because && `Not reshaped: ${job.fixed_because}`,
+  const why = [job.reason, job.not_larger && !job.fixed_because && `Not larger: ${job.not_larger}`, job.fixed_because && `Not reshaped: ${job.fixed_because}`, job.proof_result && `Proof: ${job.proof_result}`,
+    job.first_difference && job.first_difference !== job.proof_result && `First difference: ${job.first_difference}`,
     job.exception && `${job.exception}: ${job.exception_message ?? ""}`, job.error, !job.reachable && "Its SideCar is silent; training goes on."];
   return html`<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
     ${why.filter(Boolean).map((text) => html`<p class="why"><bdi>${text}</bdi></p>`)}
     <${Overtaken} by=${job.overtaken_by} /><${Loans} job=${job} decisions=${decisions} />`;
+}
+
+const BESIDE = "state beside training is not in the proof";
+
+/** How often a first step after a restart has shown that the trajectory is exact. */
+function proved(job) {
+  if (job.trajectory !== "exact" || !job.proofs_agreed) return "";
+  const times = job.proofs_agreed === 1 ? "once" : `${job.proofs_agreed} times`;
+  return job.proofs_missing ? `, proved in ${job.proofs_agreed} of ${job.proofs_agreed + job.proofs_missing} restarts; ${BESIDE}` : `, proved ${times}; ${BESIDE}`;
 }
 
 /** The later job that went ahead of this one, and why. */
@@ -154,7 +165,7 @@ function lastState(line) {
 }
 
 const FIELDS = [
-  "id", "command", "framework", "length", "job_type", "optional_gpus", "priority", "retries", "reshape_if", "may_restart", "on_save_timeout",
+  "id", "command", "framework", "length", "job_type", "optional_gpus", "priority", "retries", "reshape_if", "proof", "on_difference", "may_restart", "on_save_timeout",
   "min_runtime_s", "max_run_s", "on_max_run", "progress_timeout_s", "start_timeout_s", "start_limit_s", "notify", "code", "dataset", "checkpoints", "log_folder", "attempt", "failures", "process_restarts", "container_restarts", "preemptions",
 ];
 

@@ -20,6 +20,7 @@ EVENTS = {
     "failure": (Event.FAILED,),
     "reshape-cost": (Event.RESHAPED,),
     "late": (Event.LATE,),
+    "differs": (Event.DIFFERS,),
     "gpu-quarantined": (Event.QUARANTINED,),
     "granted": (Event.WAITING,),
 }

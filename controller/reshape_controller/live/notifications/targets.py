@@ -26,6 +26,8 @@ class Event(StrEnum):
     """A job has waited for its first GPUs for longer than the target's ``after_s``."""
     LATE = "late"
     """A job does something for too long: it makes no first step for two hours, say."""
+    DIFFERS = "differs"
+    """The first step after a job's restart differs from that of the process before."""
     QUARANTINED = "quarantined"
     """A GPU is quarantined. It belongs to no job, so the target alone asks for it."""
 
