@@ -211,9 +211,7 @@ def _patch_data(loop_module: Any, fetcher_class: Any, fits: Fits) -> None:
 
 
 def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fits: Fits) -> None:
-    def trains(loop: Any) -> bool:
-        fit = fits.fit
-        return fit is not None and fit.trains and fit.trainer is loop.trainer
+    trains = functools.partial(_trains, fits)
 
     def make_run(original: Any) -> Any:
         def run(loop: Any) -> None:
@@ -281,6 +279,11 @@ def _patch_steps(loop_module: Any, epoch_module: Any, evaluation_class: Any, fit
     _wrap(loop_module._FitLoop, "on_advance_start", make_epoch_start)
     _wrap(loop_module._FitLoop, "on_advance_end", make_epoch_end)
     _wrap(evaluation_class, "run", make_evaluation)
+
+
+def _trains(fits: Fits, loop: Any) -> bool:
+    fit = fits.fit
+    return fit is not None and fit.trains and fit.trainer is loop.trainer
 
 
 def _is_over(loop: Any) -> bool:
