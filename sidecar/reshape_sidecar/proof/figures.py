@@ -20,7 +20,10 @@ RATE_TOLERANCE = 1e-6
 HALF_FACTOR = 10.0
 """A step in half precision, or in TF32, may differ by this many times more."""
 SMALLEST = 1e-12
-"""Figures below it do not differ."""
+"""Norms below it do not differ."""
+LOSS_NOISE = 1e-2
+"""A loss may be a small rest of larger terms, whose rounding it has: its distance is a part of this
+at least."""
 NAMES_SHOWN = 3
 DIGEST_BITS = 62
 DATA, LOSS = "the data and its sampler", "the loss, the model and what the trainer keeps"
@@ -56,6 +59,8 @@ class StepFigures:
     samples: int = 0
     batch: int = 0
     """Sum of the samples' hashes, without padding: their order does not count."""
+    form: str = ""
+    """Of a sample, without padding that is known; empty: it differs, as other padding may."""
     loss: float | None = None
     """None: none was seen, or it is not finite."""
     optimizers: tuple[OptimizerFigures, ...] = ()
@@ -102,6 +107,7 @@ def of_all(ranks: Sequence[StepFigures]) -> StepFigures:
         first,
         samples=sum(one.samples for one in ranks),
         batch=sum(one.batch for one in ranks) % (1 << DIGEST_BITS),
+        form=first.form if len({one.form for one in ranks}) == 1 else "",
         loss=_mean(losses) if losses and whole else None,
         optimizers=tuple(map(_of_ranks, each)),
         is_half=any(one.is_half for one in ranks),
@@ -142,7 +148,8 @@ def compare(before: StepFigures, now: StepFigures) -> Comparison:
     if not draws and not varies:
         found |= {one.text: one.hint for one in distances if one.is_far}
     is_other = before.batch != now.batch and before.samples == now.samples
-    if is_other and not varies and (found or draws):  # alone it is only another padding
+    is_sure = before.form == now.form != ""  # else it may be another padding alone
+    if is_other and is_sure and not varies and (found or draws):
         found = {"other samples": DATA, **found}
     if not found:
         return Comparison((), _agreement(distances, is_drawn=draws or varies))
@@ -194,7 +201,7 @@ def _distances(before: StepFigures, now: StepFigures, factor: float) -> Iterator
     """Yield the figures that may differ by rounding, the loss first. ``factor``: of tolerances."""
     norms = NORM_TOLERANCE * factor
     if before.loss is not None or now.loss is not None:
-        yield _distance("loss", before.loss, now.loss, LOSS_TOLERANCE * factor, LOSS)
+        yield _distance("loss", before.loss, now.loss, LOSS_TOLERANCE * factor, LOSS, LOSS_NOISE)
     for one, other in zip(before.optimizers, now.optimizers, strict=False):
         if one.gradient is not None or other.gradient is not None:
             norm = _distance("gradient norm", one.gradient, other.gradient, norms, LOSS)
@@ -207,9 +214,14 @@ def _distances(before: StepFigures, now: StepFigures, factor: float) -> Iterator
 
 
 def _distance(
-    name: str, before: float | None, now: float | None, tolerance: float, hint: str
+    name: str,
+    before: float | None,
+    now: float | None,
+    tolerance: float,
+    hint: str,
+    least: float = SMALLEST,
 ) -> _Distance:
-    relative = _relative(before, now)
+    relative = _relative(before, now, least)
     text = f"{name} {_number(now)} instead of {_number(before)} ({_percent(relative)})"
     short = f"{name} {_number(now)}, {relative:.0e}"
     return _Distance(text, relative > tolerance, hint, short)
@@ -222,13 +234,14 @@ def _agreement(distances: Iterable[_Distance], *, is_drawn: bool) -> str:
     return shown[0].short if shown else "no figure was seen"
 
 
-def _relative(before: float | None, now: float | None) -> float:
-    """Return the difference as a part of the larger; infinite if one of them is not finite."""
+def _relative(before: float | None, now: float | None, least: float = SMALLEST) -> float:
+    """Return the difference as a part of the larger, or of ``least``; infinite if one of them is
+    not finite."""
     if before == now:
         return 0.0
     if before is None or now is None:
         return math.inf
-    return abs(before - now) / max(abs(before), abs(now), SMALLEST)
+    return abs(before - now) / max(abs(before), abs(now), least)
 
 
 def _turned(before: Sequence[float], now: Sequence[float]) -> float:

@@ -117,7 +117,7 @@ class FirstSteps:
         saved."""
         try:
             yield
-        except Exception:
+        except BaseException:  # also an exit of the script's own
             if self._leave is not None:
                 self._leave()
             raise

@@ -64,6 +64,7 @@ class FirstStep:
         """The expected optimizer that steps with another one that it wraps."""
         self._autocast = AutocastLook(self._models)
         self._batch = self._samples = 0
+        self._forms: set[str] = set()
         self._random: Mapping[str, Any] | None = None
         self._losses: list[Any] = []
         self._before: dict[int, list[tuple[Any, Any]]] = {}
@@ -79,8 +80,9 @@ class FirstStep:
             return
         if self._random is None:
             self._random = generator_states()
-        digest, samples = digest_of(batch)
+        digest, samples, form = digest_of(batch)
         self._batch, self._samples = self._batch + digest, self._samples + samples
+        self._forms.add(form)
 
     def step_ended(self) -> None:
         """Stand behind the step: what has stepped by now is the step."""
@@ -163,6 +165,7 @@ class FirstStep:
             gpus=self._gpus,
             samples=self._samples,
             batch=self._batch % (1 << DIGEST_BITS),
+            form="".join(self._forms) if len(self._forms) == 1 else "",
             loss=loss if loss is not None and math.isfinite(loss) else None,
             optimizers=tuple(self._stepped),
             trained=tuple(sorted(names)) or (f"{self._trained} weights",),
@@ -216,12 +219,13 @@ def agreed(value: Any) -> Any:
     return values[0]
 
 
-def digest_of(batch: Any) -> tuple[int, int]:
-    """Return the sum of the hashes of a batch's samples, without padding, and their number."""
+def digest_of(batch: Any) -> tuple[int, int, str]:
+    """Return the sum of the hashes of a batch's samples, their number, and the form of one; all
+    without the padding that masks and labels show."""
     leaves = [(name, tensor) for name, tensor in _leaves(batch) if tensor.dim()]
     if not leaves:
-        return 0, 0
-    count = leaves[0][1].shape[0]
+        return 0, 0, ""
+    count, forms = leaves[0][1].shape[0], []
     rows = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(count)]
     masks = [one for name, one in leaves if name.endswith("attention_mask") and one.dim() == 2]
     for name, tensor in leaves:
@@ -232,10 +236,12 @@ def digest_of(batch: Any) -> tuple[int, int]:
             kept = masks[0] != 0
         elif name.endswith("labels") and tensor.dim() == 2:
             kept = tensor != IGNORED_LABEL
+        forms.append(f"{name}{tuple(tensor.shape[1 if kept is None else 2 :])}")
         for row, content in zip(rows, _contents(tensor.detach(), kept), strict=True):
             row.update(name.encode())
             row.update(content)
-    return sum(int.from_bytes(row.digest(), "big") for row in rows), count
+    digest = sum(int.from_bytes(row.digest(), "big") for row in rows)
+    return digest, count, " ".join(forms)
 
 
 def _contents(tensor: Any, kept: Any) -> Iterator[bytes]:

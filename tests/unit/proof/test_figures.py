@@ -24,6 +24,7 @@ STEP = StepFigures(
     gpus=4,
     samples=32,
     batch=99,
+    form="x(8,)",
     loss=0.5013,
     optimizers=(ADAM,),
     trained=("head.bias", "head.weight"),
@@ -80,6 +81,8 @@ def test_other_samples_are_named_if_something_else_differs_and_else_are_another_
     other = replace(NOW, batch=98)
     assert compare(STEP, other).differences == ()
     assert compare(STEP, replace(other, loss=0.6)).said.startswith("other samples; loss 0.6")
+    padded = replace(other, loss=0.6, form="x(9,)")
+    assert compare(STEP, padded).said == "loss 0.6 instead of 0.5013 (16.5 %)"
 
 
 def test_a_figure_that_is_not_finite_differs_from_one_that_is_and_not_from_its_like() -> None:
@@ -114,6 +117,20 @@ def test_of_a_step_that_draws_samples_rates_and_trained_weights_are_compared_all
         stepped(NOW, rates=(1.0,)),
     ):
         assert compare(drawn, replace(now, draws=True)).differences
+
+
+def test_a_step_that_draws_may_have_another_padding() -> None:
+    drawn = replace(STEP, draws=True)
+    for form in ("x(9,)", ""):
+        padded = replace(drawn, gpus=2, batch=98, form=form)
+        assert compare(drawn, padded).differences == ()
+    assert of_all([STEP, replace(STEP, form="x(9,)")]).form == ""
+
+
+def test_a_loss_that_is_the_rest_of_larger_terms_may_differ_by_their_rounding() -> None:
+    near = replace(STEP, loss=-3.7e-9)
+    assert compare(near, replace(near, gpus=2, loss=9.3e-9)).differences == ()
+    assert compare(near, replace(near, gpus=2, loss=1e-5)).differences
 
 
 def test_data_that_changes_with_the_gpus_may_give_other_samples() -> None:
