@@ -327,6 +327,7 @@ def test_a_program_that_stops_at_a_difference_is_paused_at_once(is_seen: bool) -
     assert (job.state, job.failures, job.struck) == (JobState.HALTED, 0, ())
     assert job.reason.startswith("paused, checkpoint kept: stopped before its second step")
     assert (DIFFERS if is_seen else "2 GPUs: no such loader") in job.reason
+    assert "resume it on 4 GPUs (reshape pin a 4, reshape resume a), repair" in job.reason
     assert "on_difference: report" in job.reason
     assert bool(job.proofs.difference) is is_seen
 
@@ -339,6 +340,17 @@ def test_a_program_that_stops_after_its_first_step_was_seen_is_paused_too() -> N
     job = found.job("a")
     assert (job.state, job.failures, job.struck) == (JobState.HALTED, 0, ())
     assert (DIFFERS in job.reason, len(noted(found))) == (True, 1)
+
+
+def test_a_job_that_stops_at_its_size_of_before_is_not_told_to_resume_there() -> None:
+    found = World().boot(4)
+    found.running("a", 4, 4)
+    found.crash("a")
+    show(found, proof(ProofResult.DIFFERS, 4, 4))
+    c = found.container("a")
+    c.exception, c.refused = PROOF_DIFFERS, True
+    found.crash("a")
+    assert "Now repair what differs and submit it again, or" in found.job("a").reason
 
 
 def test_a_job_that_was_stopped_goes_on_at_its_size_of_before() -> None:
