@@ -78,7 +78,7 @@ def sentence(proof: Proof) -> str:
         case ProofResult.AGREES:
             return f"{where}: first step agrees" + (f" ({figures})" if figures else "")
         case ProofResult.DIFFERS:
-            look = f"; {hint}" if hint else ""
+            look = f"; look at {hint}" if hint else ""
             return f"{where}: first step differs: {figures or 'no figures'}{look}"
         case ProofResult.NONE:
             return f"{where}: no proof: {figures or 'no reason is known'}"
@@ -88,7 +88,7 @@ def _change(proof: Proof) -> str:
     """Return between which numbers of GPUs a process started again."""
     if proof.before == proof.now:
         return f"{gpus(proof.now)} again"
-    return f"{proof.before or '?'} → {gpus(proof.now)}"
+    return f"{proof.before} → {gpus(proof.now)}" if proof.before else f"on {gpus(proof.now)}"
 
 
 def _line(text: str) -> str:

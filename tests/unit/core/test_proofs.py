@@ -35,7 +35,7 @@ def proof(
 ) -> Proof:
     said = {
         ProofResult.AGREES: ("loss 0.5013, 4e-8", ""),
-        ProofResult.DIFFERS: (OTHER_LOSS, "look at the loss"),
+        ProofResult.DIFFERS: (OTHER_LOSS, "the loss"),
         ProofResult.NONE: ("the deadline was near", ""),
     }
     text, hint = said.get(ProofResult(result), ("", "")) if result in said else ("", "")
@@ -94,7 +94,7 @@ def test_a_result_is_a_sentence_of_the_history() -> None:
     [
         (proof(ProofResult.AGREES, 2, 2), "2 GPUs again at step 900: first step agrees"),
         (proof(ProofResult.AGREES, 1, 1), "1 GPU again at step 900: first step agrees"),
-        (proof(ProofResult.AGREES, 0, 1), "? → 1 GPU at step 900: first step agrees"),
+        (proof(ProofResult.NONE, 0, 1), "on 1 GPU at step 900: no proof: the deadline was near"),
         (proof("a word of a later release"), "4 → 2 GPUs at step 900: no proof: no reason"),
         (
             proof(ProofResult.NONE, figures="a\n\x20 \t b"),
