@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reshape_controller.core.phrases import gpus
-from reshape_sidecar.wire import Observed, Phase, Progress, Proof, ProofResult, Trajectory
+from reshape_sidecar.wire import (
+    FIRST_STEP,
+    Observed,
+    Phase,
+    Progress,
+    Proof,
+    ProofResult,
+    Trajectory,
+)
 
 WORDS_MAX = 500
 """Most characters of the figures and of the hint: a training process writes them."""
@@ -57,11 +65,15 @@ class Proofs:
         )
 
     def verdict(self, progress: Progress) -> tuple[str | None, str | None]:
-        """Return the verdict on the job's trajectory and its reason. ``progress``: what its process
-        says, which no longer counts after a difference."""
-        if self.difference:
-            return Trajectory.UNKNOWN.value, self.difference
-        return progress.trajectory, progress.trajectory_reason
+        """Return the verdict on the job's trajectory and its reason. After a difference the word of
+        its process (``progress``) no longer counts; state that the process names may be the cause.
+        """
+        word, reason = progress.trajectory, progress.trajectory_reason
+        if not self.difference:
+            return word, reason
+        named = [] if word == Trajectory.EXACT or not reason else reason.split("; ")
+        named = [each for each in named if not each.startswith(FIRST_STEP)]
+        return Trajectory.UNKNOWN.value, "; ".join([self.difference, *named])
 
 
 def kind_of(proof: Proof) -> ProofResult:

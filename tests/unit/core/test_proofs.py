@@ -176,6 +176,23 @@ def test_a_difference_makes_the_verdict_unknown_for_good() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "reason", "named"),
+    [
+        ("exact", "for means over samples", ""),
+        (None, None, ""),
+        ("unknown", "its first step at 4 → 2 GPUs, step 900, differs: loss 0.9", ""),
+        ("unknown", "the list L changes; its first step at 4 → 2 GPUs", "; the list L changes"),
+        ("steps-only", "dropout", "; dropout"),
+    ],
+)
+def test_what_the_process_names_stands_beside_the_difference(
+    word: str | None, reason: str | None, named: str
+) -> None:
+    said = Progress(trajectory=word, trajectory_reason=reason)
+    assert Proofs(difference=DIFFERS).verdict(said) == ("unknown", f"{DIFFERS}{named}")
+
+
+@pytest.mark.parametrize(
     ("fields", "is_allowed"),
     [
         ({}, False),
