@@ -109,5 +109,10 @@ def _line(text: str) -> str:
 
 
 def is_of_newest_start(report: Observed, generation: int) -> bool:
-    """Return whether a report of a job that starts is of the process of ``generation``."""
-    return report.generation == generation and report.phase in PROCESS_RUNS
+    """Return whether a report of a job that starts has the result of the process of ``generation``.
+    One that ended in its start has said at most that there is no proof: it has shown nothing."""
+    if report.generation != generation or report.phase not in PROCESS_RUNS:
+        return False
+    proof = report.progress.proof
+    has_shown = proof is not None and kind_of(proof) is not ProofResult.NONE
+    return has_shown or report.phase is not Phase.CRASHED

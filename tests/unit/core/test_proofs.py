@@ -147,6 +147,21 @@ def test_a_late_report_of_the_process_before_is_no_result_of_the_one_that_starts
     assert found.job("a").proofs == Proofs()
 
 
+def test_a_process_that_fails_in_its_start_has_shown_nothing() -> None:
+    found = reshaped()
+    c = found.container("a")
+    c.hangs = True
+    found.plan(("a", 1))
+    c.proof = NONE
+    found.crash("a")
+    assert noted(found) == []
+    assert found.job("a").stage is Stage.STARTING
+    c.hangs = False
+    found.settle()
+    show(found, proof(ProofResult.AGREES, 2, 1))
+    assert [kind for kind, _ in noted(found)] == ["proved"]
+
+
 @pytest.mark.parametrize("shown", [AGREES, OTHER, NONE])
 def test_a_restart_of_the_daemon_notes_nothing_twice(shown: Proof) -> None:
     found = reshaped(shown)
