@@ -244,6 +244,8 @@ class ProofResult(StrEnum):
     """There was nothing to compare with; the figures say why."""
 
 
+FIRST_STEP = "its first step at "
+"""Begins the reason that a process adds to its verdict if its first step differs."""
 PROOF_DIFFERS = "ProofDiffers"
 """Name of the exception with which a process ends before its second step, if its record says so."""
 

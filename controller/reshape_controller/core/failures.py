@@ -200,13 +200,16 @@ def _refused(tx: Transaction, job_id: JobId, failure: Failure) -> bool:
 
 
 def _stopped_by_proof(job: Job, failure: Failure) -> str:
-    """Return why a job ends whose record wants no second step after a first one that differs."""
-    known = job.proofs
-    said = known.newest if known.is_noted else f"{gpus(failure.size)}: {failure.message}"
+    """Return why a job ends whose record wants no second step after a first one that differs, with
+    the remedies."""
+    known, name, size = job.proofs, job.spec.name, failure.size
+    said = known.newest if known.is_noted else f"{gpus(size)}: {failure.message}"
+    before = job.trained_on if job.trained_on != size else job.trial.before
+    resume = f"resume it on {gpus(before)} (reshape pin {name} {before}, reshape resume {name}), "
     return (
-        f"stopped before its second step, as on_difference: stop says: {said}. Fix it to its GPU "
-        "count of before (reshape pin) and resume it, or repair what differs and submit it again "
-        "on this checkpoint, or submit it with on_difference: report"
+        f"stopped before its second step (on_difference: stop): {said}. Now "
+        f"{resume if before not in (0, size) else ''}repair what differs and submit it again, or "
+        "submit it with on_difference: report"
     )
 
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reshape_controller.core.phrases import gpus
-from reshape_sidecar.wire import Observed, Phase, Progress, Proof, ProofResult, Trajectory
+from reshape_sidecar.wire import (
+    FIRST_STEP,
+    Observed,
+    Phase,
+    Progress,
+    Proof,
+    ProofResult,
+    Trajectory,
+)
 
 WORDS_MAX = 500
 """Most characters of the figures and of the hint: a training process writes them."""
@@ -57,11 +65,15 @@ class Proofs:
         )
 
     def verdict(self, progress: Progress) -> tuple[str | None, str | None]:
-        """Return the verdict on the job's trajectory and its reason. ``progress``: what its process
-        says, which no longer counts after a difference."""
-        if self.difference:
-            return Trajectory.UNKNOWN.value, self.difference
-        return progress.trajectory, progress.trajectory_reason
+        """Return the verdict on the job's trajectory and its reason. After a difference the word of
+        its process (``progress``) no longer counts; state that the process names may be the cause.
+        """
+        word, reason = progress.trajectory, progress.trajectory_reason
+        if not self.difference:
+            return word, reason
+        named = [] if word == Trajectory.EXACT or not reason else reason.split("; ")
+        named = [each for each in named if not each.startswith(FIRST_STEP)]
+        return Trajectory.UNKNOWN.value, "; ".join([self.difference, *named])
 
 
 def kind_of(proof: Proof) -> ProofResult:
@@ -78,7 +90,7 @@ def sentence(proof: Proof) -> str:
         case ProofResult.AGREES:
             return f"{where}: first step agrees" + (f" ({figures})" if figures else "")
         case ProofResult.DIFFERS:
-            look = f"; {hint}" if hint else ""
+            look = f"; look at {hint}" if hint else ""
             return f"{where}: first step differs: {figures or 'no figures'}{look}"
         case ProofResult.NONE:
             return f"{where}: no proof: {figures or 'no reason is known'}"
@@ -88,7 +100,7 @@ def _change(proof: Proof) -> str:
     """Return between which numbers of GPUs a process started again."""
     if proof.before == proof.now:
         return f"{gpus(proof.now)} again"
-    return f"{proof.before or '?'} → {gpus(proof.now)}"
+    return f"{proof.before} → {gpus(proof.now)}" if proof.before else f"on {gpus(proof.now)}"
 
 
 def _line(text: str) -> str:
@@ -97,5 +109,10 @@ def _line(text: str) -> str:
 
 
 def is_of_newest_start(report: Observed, generation: int) -> bool:
-    """Return whether a report of a job that starts is of the process of ``generation``."""
-    return report.generation == generation and report.phase in PROCESS_RUNS
+    """Return whether a report of a job that starts has the result of the process of ``generation``.
+    One that ended in its start has said at most that there is no proof: it has shown nothing."""
+    if report.generation != generation or report.phase not in PROCESS_RUNS:
+        return False
+    proof = report.progress.proof
+    has_shown = proof is not None and kind_of(proof) is not ProofResult.NONE
+    return has_shown or report.phase is not Phase.CRASHED

@@ -18,6 +18,7 @@ from reshape_sidecar.exceptions import (
     is_end_of_graph_error,
     message_of,
 )
+from reshape_sidecar.wire import PROOF_DIFFERS
 
 HEADER = "Traceback (most recent call last):"
 GROUP_HEADER = "  + Exception Group Traceback (most recent call last):"
@@ -37,7 +38,7 @@ _LIBRARIES = re.compile(
 _FIRST_TO_FAIL = re.compile(r"reshape: (?P<who>rank \d+) of \d+ (?P<pid>\(pid \d+\)) ended with ")
 _OF_RANKS = "reshape: rank "
 OWN_MODULES = ("reshape_sidecar.", "_reshape_hook.")
-REFUSALS = ("BatchError", "FitError", "LoaderError", "LoopError", "NotJoined")
+REFUSALS = ("BatchError", "FitError", "LoaderError", "LoopError", "NotJoined", PROOF_DIFFERS)
 """Classes in these modules with which Reshape refuses to train a program as it is."""
 TypeAndMessage = tuple[str, str]
 

@@ -25,7 +25,7 @@ from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.settings import HookSettings, ProofMode
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.proof.figures import Comparison, LeftStep, StepFigures, compare
-from reshape_sidecar.wire import Proof, ProofResult
+from reshape_sidecar.wire import FIRST_STEP, Proof, ProofResult
 
 STEP_MAX_S = 10.0
 """A process whose steps take longer leaves at once."""
@@ -276,7 +276,7 @@ def said(proof: Proof) -> str:
 def _sentence(step: int, before: int, now: int, found: Comparison) -> str:
     """Return a difference as one reason of a verdict; semicolons part reasons."""
     shown = found.said.replace("; ", ", ")
-    return f"its first step at {before} → {now} GPUs, step {step}, differs: {shown}"
+    return f"{FIRST_STEP}{before} → {now} GPUs, step {step}, differs: {shown}"
 
 
 def _path_of(checkpoint: Path) -> Path:

@@ -35,7 +35,7 @@ def proof(
 ) -> Proof:
     said = {
         ProofResult.AGREES: ("loss 0.5013, 4e-8", ""),
-        ProofResult.DIFFERS: (OTHER_LOSS, "look at the loss"),
+        ProofResult.DIFFERS: (OTHER_LOSS, "the loss"),
         ProofResult.NONE: ("the deadline was near", ""),
     }
     text, hint = said.get(ProofResult(result), ("", "")) if result in said else ("", "")
@@ -94,7 +94,7 @@ def test_a_result_is_a_sentence_of_the_history() -> None:
     [
         (proof(ProofResult.AGREES, 2, 2), "2 GPUs again at step 900: first step agrees"),
         (proof(ProofResult.AGREES, 1, 1), "1 GPU again at step 900: first step agrees"),
-        (proof(ProofResult.AGREES, 0, 1), "? → 1 GPU at step 900: first step agrees"),
+        (proof(ProofResult.NONE, 0, 1), "on 1 GPU at step 900: no proof: the deadline was near"),
         (proof("a word of a later release"), "4 → 2 GPUs at step 900: no proof: no reason"),
         (
             proof(ProofResult.NONE, figures="a\n\x20 \t b"),
@@ -147,6 +147,21 @@ def test_a_late_report_of_the_process_before_is_no_result_of_the_one_that_starts
     assert found.job("a").proofs == Proofs()
 
 
+def test_a_process_that_fails_in_its_start_has_shown_nothing() -> None:
+    found = reshaped()
+    c = found.container("a")
+    c.hangs = True
+    found.plan(("a", 1))
+    c.proof = NONE
+    found.crash("a")
+    assert noted(found) == []
+    assert found.job("a").stage is Stage.STARTING
+    c.hangs = False
+    found.settle()
+    show(found, proof(ProofResult.AGREES, 2, 1))
+    assert [kind for kind, _ in noted(found)] == ["proved"]
+
+
 @pytest.mark.parametrize("shown", [AGREES, OTHER, NONE])
 def test_a_restart_of_the_daemon_notes_nothing_twice(shown: Proof) -> None:
     found = reshaped(shown)
@@ -173,6 +188,23 @@ def test_a_difference_makes_the_verdict_unknown_for_good() -> None:
     assert job.attempt == 2
     assert (job.proofs.difference, job.proofs.agreed) == (DIFFERS, 2)
     assert not may_be_reshaped(found)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "named"),
+    [
+        ("exact", "for means over samples", ""),
+        (None, None, ""),
+        ("unknown", "its first step at 4 → 2 GPUs, step 900, differs: loss 0.9", ""),
+        ("unknown", "the list L changes; its first step at 4 → 2 GPUs", "; the list L changes"),
+        ("steps-only", "dropout", "; dropout"),
+    ],
+)
+def test_what_the_process_names_stands_beside_the_difference(
+    word: str | None, reason: str | None, named: str
+) -> None:
+    said = Progress(trajectory=word, trajectory_reason=reason)
+    assert Proofs(difference=DIFFERS).verdict(said) == ("unknown", f"{DIFFERS}{named}")
 
 
 @pytest.mark.parametrize(
@@ -327,6 +359,7 @@ def test_a_program_that_stops_at_a_difference_is_paused_at_once(is_seen: bool) -
     assert (job.state, job.failures, job.struck) == (JobState.HALTED, 0, ())
     assert job.reason.startswith("paused, checkpoint kept: stopped before its second step")
     assert (DIFFERS if is_seen else "2 GPUs: no such loader") in job.reason
+    assert "resume it on 4 GPUs (reshape pin a 4, reshape resume a), repair" in job.reason
     assert "on_difference: report" in job.reason
     assert bool(job.proofs.difference) is is_seen
 
@@ -339,6 +372,17 @@ def test_a_program_that_stops_after_its_first_step_was_seen_is_paused_too() -> N
     job = found.job("a")
     assert (job.state, job.failures, job.struck) == (JobState.HALTED, 0, ())
     assert (DIFFERS in job.reason, len(noted(found))) == (True, 1)
+
+
+def test_a_job_that_stops_at_its_size_of_before_is_not_told_to_resume_there() -> None:
+    found = World().boot(4)
+    found.running("a", 4, 4)
+    found.crash("a")
+    show(found, proof(ProofResult.DIFFERS, 4, 4))
+    c = found.container("a")
+    c.exception, c.refused = PROOF_DIFFERS, True
+    found.crash("a")
+    assert "Now repair what differs and submit it again, or" in found.job("a").reason
 
 
 def test_a_job_that_was_stopped_goes_on_at_its_size_of_before() -> None:

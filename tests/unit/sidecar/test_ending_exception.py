@@ -213,6 +213,8 @@ def test_a_group_whose_ranks_say_nothing_has_the_exception_that_python_printed()
     [
         ("reshape_sidecar.loop_epochs.LoopError", True),
         ("_reshape_hook.pytorch.lightning_fit.FitError", True),
+        ("reshape_sidecar.proof.first_steps.ProofDiffers", True),
+        ("mine.ProofDiffers", False),
         ("mine.LoopError", False),
         ("LoopError", False),
         ("reshape_sidecar.claims.CheckpointError", False),
