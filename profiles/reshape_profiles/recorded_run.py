@@ -25,8 +25,14 @@ from reshape_profiles.training_run import (
     tail,
     terminated,
 )
-from reshape_sidecar.contract import ENV_FIRST_GPUS, ENV_RECORDING, ENV_STOP_AFTER, HookReport
-from reshape_sidecar.wire import EXIT_SAVED
+from reshape_sidecar.contract import (
+    ENV_FIRST_GPUS,
+    ENV_RECORDING,
+    ENV_REPORT_LEVEL,
+    ENV_STOP_AFTER,
+    HookReport,
+)
+from reshape_sidecar.wire import EXIT_SAVED, WIRE_LEVEL, Proof
 
 POLL_S = 0.05
 CODE_BYTES_MAX = 2 * 1024**3
@@ -69,6 +75,8 @@ class Recorded:
     """End of the script's output."""
     weights: dict[int, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """After each step, by name: digest, norm and some numbers of each tensor of the model."""
+    proofs: tuple[Proof, ...] = ()
+    """What the first step after each stop has shown."""
 
 
 def run(
@@ -105,6 +113,7 @@ def run(
         verdict=verdict,
         reason=reason,
         output=tail(folder / "log"),
+        proofs=_proofs(reports),
         weights={line["weights_after"]: line["weights"] for line in lines if "weights" in line},
     )
 
@@ -112,7 +121,7 @@ def run(
 def _leg(script: Script, leg: Leg, folder: Path, say: Say) -> int:
     """Run one process to its end; return its exit code. Raises RunFailed."""
     recording = folder / "recording.jsonl"
-    extra = {ENV_RECORDING: str(recording)}
+    extra = {ENV_RECORDING: str(recording), ENV_REPORT_LEVEL: str(WIRE_LEVEL)}
     if leg.stop_after is not None:
         extra[ENV_STOP_AFTER] = str(leg.stop_after)
     if leg.first_devices is not None:
@@ -169,6 +178,11 @@ def _verdict(reports: Sequence[HookReport]) -> tuple[str | None, str | None]:
         if report.progress.trajectory is not None:
             return str(report.progress.trajectory), report.progress.trajectory_reason
     return None, None
+
+
+def _proofs(reports: Sequence[HookReport]) -> tuple[Proof, ...]:
+    found = (report.progress.proof for report in reports)
+    return tuple(dict.fromkeys(proof for proof in found if proof is not None))
 
 
 def copied(source: Path, target: Path) -> dict[str, str]:

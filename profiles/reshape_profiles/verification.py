@@ -29,7 +29,7 @@ from reshape_profiles.recorded_run import Leg, Recorded, run
 from reshape_profiles.schema import Verification
 from reshape_profiles.training_run import RunFailed, Script, python_of
 from reshape_sidecar.hook.exactness import HALF_PRECISION
-from reshape_sidecar.wire import Trajectory
+from reshape_sidecar.wire import Proof, Trajectory
 
 LEGS = 3
 """Processes of the stopped run: two stops."""
@@ -58,6 +58,8 @@ class Verified:
     stops: tuple[int, ...]
     differences: tuple[Difference, ...]
     """Differences that a stop makes, the earliest first."""
+    proofs: tuple[Proof, ...] = ()
+    """What the first step after each stop has shown: a step beside that of the process before."""
 
 
 def verify(
@@ -114,7 +116,12 @@ def verify(
         versions=versions(python_of(script)),
     )
     return Verified(
-        verification, stopped.verdict, stopped.reason, stopped.stops, judged.differences
+        verification,
+        stopped.verdict,
+        stopped.reason,
+        stopped.stops,
+        judged.differences,
+        stopped.proofs,
     )
 
 

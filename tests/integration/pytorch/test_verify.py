@@ -43,6 +43,9 @@ def test_a_loop_by_job_batches_is_exact_on_2_1_2(tmp_path: Path) -> None:
     assert "equal within 1e-05, weights within 0.0001, as other" in found["reason"]
     assert (code, report["expected"], report["differences"]) == (0, "exact", [])
     assert all(4 <= stop < STEPS for stop in report["stops"])
+    first, second = report["proofs"]
+    assert first.startswith(f"2 → 1 GPU at step {report['stops'][0]}: first step agrees (loss ")
+    assert second.startswith(f"1 → 2 GPUs at step {report['stops'][1]}: first step agrees (loss ")
 
 
 def test_state_that_no_checkpoint_holds_is_found_in_the_weights(tmp_path: Path) -> None:
@@ -55,6 +58,7 @@ def test_state_that_no_checkpoint_holds_is_found_in_the_weights(tmp_path: Path) 
     assert (code, report["verification"]["verdict"]) == (1, "steps-only"), report
     assert ": weight " in report["differences"][0]
     assert " in norm, " in report["differences"][0]
+    assert "first step differs: loss " in report["proofs"][0]
 
 
 def test_an_unmodified_script_with_the_trainer_of_hugging_face_is_exact(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from reshape_controller.cli.output import emit, note
 from reshape_controller.cli.replays.runs import progress
 from reshape_controller.cli.serve import devices as device_finder
 from reshape_controller.cli.signals import ended_in_order
+from reshape_controller.core import proofs
 from reshape_controller.core.model import Framework
 from reshape_controller.core.phrases import gpus
 from reshape_controller.http.profile_views import ProfileList, ProfilesRecorded
@@ -57,6 +58,8 @@ class VerifyReport:
     expected_reason: str | None
     stops: tuple[int, ...]
     differences: tuple[str, ...]
+    proofs: tuple[str, ...]
+    """What the first step after each stop has shown."""
     stored: bool
     """True if the daemon's profile of the job type has it now."""
 
@@ -120,6 +123,7 @@ def verify(
         expected_reason=found.expected_reason,
         stops=found.stops,
         differences=tuple(difference.text for difference in found.differences),
+        proofs=tuple(map(proofs.sentence, found.proofs)),
         stored=stored,
     )
     emit(report, form(config), lambda: _table(report))
@@ -230,6 +234,7 @@ def _table(report: VerifyReport) -> RenderableType:
     if report.expected is not None:
         because = f" ({report.expected_reason})" if report.expected_reason else ""
         lines.append(Text(f"expected {report.expected}{because}"))
+    lines += [Text(f"proof    {text}") for text in report.proofs]
     if len(report.differences) > 1:
         lines.append(Text("all differences", style="bold"))
         lines += [Text(f"  {text}") for text in report.differences[:SHOWN_MAX]]
