@@ -89,8 +89,7 @@ class Session:
         self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
         self._newest: PublishedCheckpoint | None = None
         self._interval = SaveInterval(time.monotonic())
-        self._retry_at_s = 0.0
-        self._first = True
+        self._retry_at_s, self._first = 0.0, True
         self.clock, self._reporter.level = self._reporter.clock, settings.report_level
         """The times of steps, evaluations and ends of epochs."""
         self._loops = BatchLoops(self, settings)
@@ -264,9 +263,9 @@ class Session:
         self._is_judged = True
         self._reporter.set_verdict(self.first_steps.judged(verdict))
 
-    def leave_saved(self, leave: Callable[[], NoReturn] | None = None) -> None:
-        """Leave by ``leave``, in a step after the save of which figures are kept, or now."""
-        self.first_steps.leave(self._newest, leave or self.leave)
+    def leave_saved(self) -> None:
+        """Leave in a step after the save, of which figures are kept, or now."""
+        self.first_steps.leave(self._newest, self.leave)
 
     def should_stop(self) -> bool:
         """Return whether the loop shall save and leave.
@@ -276,6 +275,7 @@ class Session:
         """
         if self._ranks is None:
             return self._stop.requested()
+        self._stop.is_asked(by_parent=self._ranks.is_asked)
         if self._stop.requested():
             self._ranks.ask_to_stop()
         return self._ranks.stops_after(self.step)
@@ -377,8 +377,7 @@ class Session:
 
     def loop_ended(self) -> None:
         """Answer a stop at once from now on: no loop runs, and everything is on disk."""
-        self._stop.answered_by_loop = False
-        self._stop.nothing_to_save = True
+        self._stop.answered_by_loop, self._stop.nothing_to_save = False, True
         if self._ranks is not None:
             self._ranks.rest()
 
@@ -496,5 +495,6 @@ def start(total_steps: int | None = None, *, save_every_steps: int | None = None
     if "torch" in sys.modules and settings.workers == 1:
         from reshape_sidecar.pytorch import first_step
 
-        session.first_steps.measured_by(first_step.measures(lambda: ()), first_step.agreed)
+        measure = first_step.measures(lambda: ())
+        session.first_steps.measured_by(measure, first_step.agreed, loops.why_no_step)
     return session

@@ -80,6 +80,13 @@ class Stop:
             self._requested = False
         return self._requested
 
+    def is_asked(self, *, by_parent: bool) -> None:
+        """Note since when the parent of the ranks, which gets the SIGTERM, asks for a stop."""
+        if not by_parent:
+            self.asked_s = None
+        elif self.asked_s is None:
+            self.asked_s = time.monotonic()
+
     def request(self) -> None:
         """Request to save and leave at the next boundary, as a SIGTERM does."""
         self._requested = True

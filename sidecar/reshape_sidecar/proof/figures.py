@@ -28,9 +28,9 @@ NAMES_SHOWN = 3
 DIGEST_BITS = 62
 DATA, LOSS = "the data and its sampler", "the loss, the model and what the trainer keeps"
 FREEZING, OPTIMIZER = "what freezes layers", "the optimizer and its schedule"
-DRAWN = (
-    "its random numbers differ at another GPU count: samples, rates and trained weights compared"
-)
+IN_PART = "samples, rates and trained weights compared"
+DRAWN = f"its random numbers differ at another GPU count: {IN_PART}"
+VARIES = f"its numbers differ at another GPU count, as its verdict says: {IN_PART}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class StepFigures:
     draws: bool = False
     """Whether the step draws random numbers, or layers see the samples of one GPU together."""
     varies: bool = False
-    """Whether the verdict names data that changes with the number of GPUs."""
+    """Whether the verdict names data or state that changes with the number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,8 @@ def compare(before: StepFigures, now: StepFigures) -> Comparison:
     if is_other and is_sure and not varies and (found or draws):
         found = {"other samples": DATA, **found}
     if not found:
-        return Comparison((), _agreement(distances, is_drawn=draws or varies))
+        alone = VARIES if varies else DRAWN if draws else None
+        return Comparison((), alone or _agreement(distances))
     said = "; ".join(found)
     if not is_other and before.samples == now.samples > 0 and LOSS in found.values():
         said += ", same batch"
@@ -227,9 +228,7 @@ def _distance(
     return _Distance(text, relative > tolerance, hint, short)
 
 
-def _agreement(distances: Iterable[_Distance], *, is_drawn: bool) -> str:
-    if is_drawn:
-        return DRAWN
+def _agreement(distances: Iterable[_Distance]) -> str:
     shown = [one for one in distances if one.short]
     return shown[0].short if shown else "no figure was seen"
 

@@ -8,6 +8,7 @@ figures: what its code prints is dropped. Standard library only: a front end mea
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -182,6 +183,7 @@ class FirstSteps:
         timer.daemon = True
         timer.start()
         sys.excepthook = lambda *_: leave()
+        atexit.register(leave)  # the script may end by itself
 
     def _why_not(self) -> str:
         """Return why this process leaves without a further step; empty if it makes one."""

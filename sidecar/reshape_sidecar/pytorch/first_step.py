@@ -51,12 +51,12 @@ class FirstStep:
         varies: bool = False,
         expected: list[Any] | None = None,
         parts: int = 1,
-        is_micro: bool = False,
+        draws: Callable[[], bool] | None = None,
     ) -> None:
         """``gpus``: of this process's job. ``varies``: as in ``StepFigures``. ``parts``,
-        ``is_micro``: as for ``measures``."""
+        ``draws``: as for ``measures``."""
         self._models, self._done = [*map(_unwrapped, models)], done
-        self._gpus, self._varies, self._parts, self._is_micro = gpus, varies, parts, is_micro
+        self._gpus, self._varies, self._parts, self._draws = gpus, varies, parts, draws
         self._expected = None if expected is None else {id(one) for one in expected}
         self._families = {
             id(one): id(owner) for owner in expected or () for one in with_inner([owner])
@@ -149,7 +149,11 @@ class FirstStep:
         )
 
     def _finish(self) -> None:
-        drew = self._random is not None and drew_since(dict(self._random))
+        if self._draws is not None:
+            draws = self._draws()
+        else:
+            drew = self._random is not None and drew_since(dict(self._random))
+            draws = drew or any(exact_notes.layer_reasons(self._models))
         types = self._autocast.types
         self.end()
         modules = [inner for model in self._models for inner in model.modules()]
@@ -171,7 +175,7 @@ class FirstStep:
             trained=tuple(sorted(names)) or (f"{self._trained} weights",),
             resting=sum(not inner.training for inner in modules),
             is_half=self._is_half or bool(HALF & types) or _rounds_products(),
-            draws=not self._is_micro and (drew or any(exact_notes.layer_reasons(self._models))),
+            draws=draws,
             varies=self._varies,
         )
         ranks = _gathered(own)
@@ -184,13 +188,14 @@ def measures(
     *,
     optimizers: Callable[[], list[Any]] | None = None,
     parts: int = 1,
-    is_micro: bool = False,
+    draws: Callable[[], bool] | None = None,
 ) -> Callable[[FirstSteps], Begin]:
     """Return what measures a step of a training, for its session.
 
     models: returns the models of which weights are named. optimizers: returns those that all step
     in a step; None: the first that steps ends it. parts: micro-batches of this process whose losses
-    are each a mean. is_micro: whether random numbers do not depend on the number of GPUs.
+    are each a mean. draws: returns whether random numbers of a step depend on the number of GPUs;
+    None: they do if a step draws.
     """
 
     def begin_of(steps: FirstSteps) -> Begin:
@@ -202,7 +207,7 @@ def measures(
                 varies=steps.varies(exact_notes.is_of_step),
                 expected=None if optimizers is None else optimizers(),
                 parts=parts,
-                is_micro=is_micro,
+                draws=draws,
             )
 
         return begin

@@ -337,6 +337,7 @@ class Call:
         ranks = hf_state.gather(own)
         is_saved = session.save(lambda folder: write(folder, ranks))
         if stops and is_saved:
+            self.trainer.log = lambda *_, **__: None  # nothing of a further step is logged
             session.leave_saved()
         return is_saved
 

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -54,9 +54,7 @@ class FitSession(TrainerSession, Protocol):
 
     def finished(self, write: Write) -> None: ...
 
-    def leave(self) -> NoReturn: ...
-
-    def leave_saved(self, leave: Callable[[], NoReturn] | None = None) -> None: ...
+    def leave_saved(self) -> None: ...
 
 
 class Fit:
@@ -268,7 +266,8 @@ class Fits:
         """Measure the step that comes, and the one in which this process leaves."""
         division = self._division
         parts = 1 if division is None else len(division.numbers)
-        begin = first_step.measures(lambda: [module], parts=parts, is_micro=division is not None)
+        draws = None if division is None else bool  # each micro-batch has its own numbers
+        begin = first_step.measures(lambda: [module], parts=parts, draws=draws)
         self.first_steps.measured_by(begin, first_step.agreed)
 
     @property
@@ -334,7 +333,8 @@ class Fits:
             self._look(fit, deep=True, new_epoch=is_epoch_end)
             is_saved = session.save(self._write_running(fit, batches))
             if stops and is_saved:
-                session.leave_saved(lambda: self._leave(trainer))
+                lightning_state.end_of_logs(trainer)
+                session.leave_saved()
                 return
         self._end_at_record(trainer, session, is_epoch_end=is_epoch_end)
 
@@ -487,10 +487,3 @@ class Fits:
         assert self._session is not None
         session, steps = self._session, self._session.settings.steps
         return session.target_reached or (steps is not None and session.step >= steps)
-
-    def _leave(self, trainer: Any) -> NoReturn:
-        assert self._session is not None
-        for logger in trainer.loggers:
-            logger.save()
-        trainer.strategy.checkpoint_io.teardown()  # ends a save of the script's own
-        self._session.leave()

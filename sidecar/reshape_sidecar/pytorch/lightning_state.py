@@ -9,6 +9,7 @@ difference.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -258,3 +259,13 @@ def job_seed(settings: HookSettings) -> int:
     drawn = None if holder is None else holder.shuffle_seed
     given = settings.seed if settings.seed is not None else os.environ.get(GLOBAL_SEED)
     return seed_of("lightning", str(drawn if given is None else given))
+
+
+def end_of_logs(trainer: Any) -> None:
+    """End what loggers and a save of the script's own write; log nothing from now on."""
+    for logger in trainer.loggers:
+        logger.save()
+    trainer.strategy.checkpoint_io.teardown()
+    library = type(trainer).__module__.partition(".trainer")[0]
+    silent = importlib.import_module(f"{library}.loggers.logger").DummyLogger
+    trainer.loggers = [silent() for _ in trainer.loggers]

@@ -148,7 +148,8 @@ class Loop(EpochLoop):
         try:
             for number, batch in enumerate(self._share.epoch(self.epoch, first), start=first):
                 state = self._seed_batch(number)
-                self._session.first_steps.batch(batch)
+                for part in (batch,) if self._micro is None else batch:
+                    self._session.first_steps.batch(part)
                 if self._micro is None:
                     yield batch
                 else:
@@ -250,9 +251,15 @@ class Loop(EpochLoop):
             lambda: parts.models,
             optimizers=lambda: parts.optimizers,
             parts=len(self._share.division.numbers) if is_micro else 1,
-            is_micro=is_micro,
+            draws=lambda: not is_micro and self._draws_apart(),
         )
         self._session.first_steps.measured_by(begin, first_step.agreed, self._why_no_step)
+
+    def _draws_apart(self) -> bool:
+        """Return whether the numbers of a step depend on the GPUs: each batch is seeded, so the
+        generators alone do not tell whether a step has drawn."""
+        assert self._parts is not None
+        return self._draws or any(exact_notes.layer_reasons(self._parts.models))
 
     def _why_no_step(self) -> str:
         """Return why no step can follow a save: behind an epoch the script may evaluate."""

@@ -80,6 +80,11 @@ class RankBoundary:
             )
         self._joined = True
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the parent asks all ranks to stop."""
+        return self._page.target > 0
+
     def ask_to_stop(self) -> None:
         """Ask the parent, once, for a stop of all ranks."""
         if not self._asked:

@@ -143,6 +143,24 @@ def _is_within_a_step(node: ast.AST) -> bool:
     return isinstance(node, ast.For) and _calls(node.iter, "micro_batches")
 
 
+def ends_its_loop(frame: FrameType) -> bool:
+    """Return whether the call at a frame's line is the last thing that the loop around it does."""
+    return _ends_loop(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.cache
+def _ends_loop(file: str, line: int) -> bool:
+    _, loops = _loops(file, line)
+    found = _innermost(loops, line)
+    body: Any = getattr(found, "body", [])
+    while body and _holds(last := body[-1], line):
+        parts = [getattr(last, name, []) for name in ("body", "orelse", "finalbody")]
+        if not any(parts):
+            return True
+        body = next((part for part in parts if part and _holds(part[-1], line)), [])
+    return False
+
+
 def called_within_a_step(frame: FrameType) -> frozenset[str]:
     """Return the names of what the loop over micro-batches around a frame's line calls."""
     return _called_at(frame.f_code.co_filename, frame.f_lineno)

@@ -15,6 +15,7 @@ from typing import Any
 from reshape_sidecar import foreign
 from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
 from reshape_sidecar.hook.values import Inline, InlineReader, Unkeepable
+from reshape_sidecar.verdict import carried
 
 REMEDY = "keep it with job.keep"
 KEEP_FILE = "reshape-keep.json"
@@ -25,8 +26,20 @@ DRAWS = (
     "its steps draw random numbers ({}), which begin again at a restart unless the script saves"
     " and restores the generators"
 )
+BEHIND_STEP = "step_done is not the last thing that its loop does"
 LOOKS = 3
 """Steps after which it looks whether the generators have drawn."""
+
+
+def why_no_step() -> str:
+    """Return why no step can follow a save in ``step_done``, which calls this; empty if one can.
+
+    What a script does behind it would be cut, or done twice.
+    """
+    frame, package = sys._getframe(1), __name__.partition(".")[0]
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{package}."):
+        frame = frame.f_back
+    return "" if carried.ends_its_loop(frame) else BEHIND_STEP
 
 
 class Keep(SimpleNamespace):

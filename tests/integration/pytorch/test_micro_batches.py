@@ -87,6 +87,7 @@ def test_a_reshape_changes_no_coupled_loss(
     assert difference(straight, reshaped) < ROUNDING
     word, reason = verdict(reshaped, script)
     assert (word, reason.split("; ")[0]) == ("exact", EXACT)
+    assert reshaped.printed.count("first step agrees (loss ") == len(legs) - 1
 
 
 def test_a_buffer_that_the_forward_pass_reads_is_that_of_the_first_gpu(

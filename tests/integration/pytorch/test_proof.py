@@ -60,9 +60,8 @@ def test_a_right_script_agrees_and_its_extra_step_leaves_nothing(
     assert re.fullmatch(agrees.format("1 → 2", 16), second)
     assert proofs(plain) == []
     assert len(STEP.findall(plain.printed)) == 36
-    if front_end != "step_done":  # its lines behind the step that saves are told once more
-        assert STEP.findall(proved.printed) == STEP.findall(plain.printed)
-        assert told(proved) == told(plain) != {}
+    assert STEP.findall(proved.printed) == STEP.findall(plain.printed)
+    assert told(proved) == told(plain) != {}
     assert not list(plain.folder.rglob("proof-*"))
 
 
@@ -81,6 +80,25 @@ def test_state_that_no_checkpoint_holds_shows_at_the_first_reshape(
     assert found is not None, proof
     assert re.match(r"loss [\d.]+ instead of [\d.]+ \(\d\.\d+ %\)", found[1])
     assert "loss" in found[2]
+
+
+def test_a_loop_that_accumulates_is_compared_by_its_numbers(forks: Forks, tmp_path: Path) -> None:
+    """Each batch is seeded anew, which is no draw of the step."""
+    for case, says in (("right", "first step agrees (loss"), ("wrong", "first step differs: loss")):
+        bed = training(forks, tmp_path / case, "batches", case, ACCUMULATE="2")
+        bed.runs(2, 5)
+        bed.runs(1, 9)
+        (proof,) = proofs(bed)
+        assert says in proof
+
+
+def test_a_loop_that_goes_on_behind_its_step_leaves_at_once(forks: Forks, tmp_path: Path) -> None:
+    bed = training(forks, tmp_path, "step_done", "wrong", BEHIND="1")
+    bed.runs(2, 5)
+    bed.runs(1, 9)
+    said = "step_done is not the last thing that its loop does"
+    assert proofs(bed) == [f"no proof at step 5: {said}"]
+    assert bed.printed.count("behind 5") == 0
 
 
 def test_a_record_may_end_a_process_that_differs_before_its_second_step(

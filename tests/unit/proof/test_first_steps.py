@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 import time
@@ -26,6 +27,10 @@ from reshape_sidecar.wire import Proof, ProofResult
 
 STEP = StepFigures(gpus=4, samples=8, batch=1, loss=0.5)
 OTHER = replace(STEP, gpus=2, loss=0.6)
+
+
+at_exit: list[Callable[[], NoReturn]] = []
+"""What a process would do at its end."""
 
 
 class Left(BaseException):
@@ -89,6 +94,8 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a process that leaves does to itself is none of the next test's."""
     before = sys.excepthook
     monkeypatch.setattr(first_steps, "silence", lambda: None)
+    monkeypatch.setattr(atexit, "register", lambda call: at_exit.append(call))
+    at_exit.clear()
     yield
     sys.excepthook = before
     for thread in threading.enumerate():
@@ -232,8 +239,12 @@ def test_a_step_that_fails_or_takes_too_long_leaves_all_the_same(
     assert gone.wait(5.0)
     with pytest.raises(Left):
         sys.excepthook(ValueError, ValueError(), None)
-    with pytest.raises(Left), old.steps.leaving_if_it_fails():
-        raise ValueError
+    for error in (ValueError, SystemExit, KeyboardInterrupt):
+        with pytest.raises(Left), old.steps.leaving_if_it_fails():
+            raise error
+    (at_end,) = at_exit
+    with pytest.raises(Left):
+        at_end()
     with (
         pytest.raises(ValueError, match="mine"),
         Process(published.path.parent).steps.leaving_if_it_fails(),
@@ -251,6 +262,18 @@ def test_a_step_that_reaches_no_optimizer_ends_at_the_next_boundary(
     new = Process(published.path.parent).goes_on_from(published)
     assert new.proof is not None
     assert new.proof.figures == first_steps.NOT_REACHED
+
+
+def test_ranks_know_from_their_parent_since_when_a_stop_is_asked() -> None:
+    stop = Stop(None)
+    stop.is_asked(by_parent=False)
+    assert stop.asked_s is None
+    stop.is_asked(by_parent=True)
+    began_s = stop.asked_s
+    stop.is_asked(by_parent=True)
+    assert stop.asked_s == began_s is not None
+    stop.is_asked(by_parent=False)  # it was withdrawn
+    assert stop.asked_s is None
 
 
 def test_only_the_first_step_of_a_process_is_compared(published: PublishedCheckpoint) -> None:

@@ -25,6 +25,7 @@ TOLD = Path(os.environ["HOME"]) / "told.csv"
 FRONT_END, CASE = sys.argv[1:]
 MEMORY = mmap.mmap(-1, 8)
 """Of this process alone."""
+ACCUMULATE = int(os.environ.get("ACCUMULATE", "1"))
 SAMPLES, FEATURES, CLASSES, EPOCHS = 96, 8, 3, 3
 
 
@@ -89,13 +90,15 @@ def batches() -> None:
     net = joined(network())
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     loader = DataLoader(data(), batch_size=8, shuffle=True)
-    for x, y in job.batches(loader, model=net, optimizer=optimizer, epochs=EPOCHS):
-        loss = loss_of(net, x, y)
-        optimizer.zero_grad()
+    batches_of_all = job.batches(loader, model=net, optimizer=optimizer, epochs=EPOCHS)
+    for made, (x, y) in enumerate(batches_of_all, start=1):
+        loss = loss_of(net, x, y) / ACCUMULATE
         loss.backward()
-        optimizer.step()
-        say(job.step + 1, mean(loss))
-        tell(job.step + 1)
+        if made % ACCUMULATE == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            say(job.step + 1, mean(loss))
+            tell(job.step + 1)
 
 
 def step_done() -> None:
@@ -125,7 +128,11 @@ def step_done() -> None:
         optimizer.step()
         say(job.step + 1, mean(loss))
         tell(job.step + 1)
-        job.step_done(save)
+        if os.environ.get("BEHIND"):
+            job.step_done(save)
+            print("behind", job.step, flush=True)
+        else:
+            job.step_done(save)
     job.finished(save)
 
 
@@ -206,7 +213,7 @@ def lightning() -> None:
         strategy="ddp",
         logger=pl.loggers.CSVLogger(os.environ["HOME"], flush_logs_every_n_steps=1),
         log_every_n_steps=1,
-        callbacks=[Tell()],
+        callbacks=[Tell(), pl.callbacks.LearningRateMonitor("step")],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
