@@ -150,11 +150,7 @@ class FirstSteps:
         before: StepFigures = left.figures
         self._measure = begin(self)(lambda now: self._compare(step, before, now))
 
-    def leave(
-        self,
-        published: PublishedCheckpoint | None,
-        leave: Callable[[], NoReturn],
-    ) -> None:
+    def leave(self, published: PublishedCheckpoint | None, leave: Callable[[], NoReturn]) -> None:
         """Let this process, which has saved, make one more step and leave in it by ``leave``; or
         leave now."""
         if self._begin is None or self._settings.proof is ProofMode.OFF:
@@ -249,7 +245,7 @@ class FirstSteps:
                 if not (path.parent / other.stem.removeprefix("proof-")).exists():
                     other.unlink(missing_ok=True)
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(codec.dumps(left))
+            temporary.write_bytes(codec.dumps(left).encode(errors="replace"))
             os.replace(temporary, path)
 
 

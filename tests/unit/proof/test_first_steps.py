@@ -304,6 +304,12 @@ def test_figures_go_with_their_checkpoint(published: PublishedCheckpoint) -> Non
     ]
 
 
+def test_a_name_that_no_encoding_has_is_no_error(published: PublishedCheckpoint) -> None:
+    left(published, replace(STEP, trained=("poids.é", "half.\ud800")))
+    new = Process(published.path.parent).goes_on_from(published)
+    assert new.proof is None, "there are figures to compare with"
+
+
 def test_another_rank_does_what_the_first_one_says(published: PublishedCheckpoint) -> None:
     old = Process(published.path.parent, rank=1)
     answers = iter((False, "no time"))  # whether it goes on from a checkpoint, and why it leaves
