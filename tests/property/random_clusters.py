@@ -94,6 +94,23 @@ def clusters(
     return cluster.snapshot()
 
 
+@st.composite
+def alike(draw: st.DrawFn) -> Snapshot:
+    """Two full hosts whose jobs are of one type and size, and differ in their steps alone; and a
+    queue."""
+    hosts = {"a": ("V100", 8), "b": (draw(st.sampled_from(["P100", "V100"])), 8)}
+    cluster = Cluster(hosts, draw(st.sampled_from([FREE, COSTS])))
+    size, sizes = draw(st.sampled_from([(2, (1, 2)), (4, (1, 2, 4)), (4, (2, 3, 4))]))
+    donor = {**job(draw, cluster, sizes), "kind": "donor"}
+    for name in [*"ab"] * (8 // size):
+        cluster.runs(f"run-{cluster.place:02d}", size, on=name, **{**donor, "left": draw(STEPS)})
+    for _ in range(draw(st.integers(1, 3))):
+        cluster.waits(
+            f"new-{cluster.place:02d}", **job(draw, cluster, draw(st.sampled_from(SIZES[:5])))
+        )
+    return cluster.snapshot()
+
+
 def gang(draw: st.DrawFn, cluster: Cluster) -> dict[str, Any]:
     """A job that may be on several hosts."""
     workers, sizes = draw(st.sampled_from(GANGS))

@@ -6,6 +6,8 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import nsmallest
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ from reshape_controller.scheduling.evaluation import (
 from reshape_controller.scheduling.forecast import Forecast, Outlook
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.rules import V1, Objective, Rules
-from tests.property.random_clusters import clusters, fit_hosts
+from tests.property.random_clusters import alike, clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
 from tests.support.gate import examples
 
@@ -235,7 +237,7 @@ def evaluate_pruned(options: EvaluatedOptions) -> EvaluatedOptions:
     return (
         options.pruned.evaluator.evaluate([job for _, job in options.pruned.jobs])
         if options.pruned
-        else EvaluatedOptions([], [], [])
+        else EvaluatedOptions()
     )
 
 
@@ -273,6 +275,45 @@ def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
         assert sorted(options.worthwhile) == sorted(every.worthwhile)
         assert sorted(options.others + pruned.others) == sorted(every.others)
         assert set(map(targets_of, options.pending)) == set(map(targets_of, every.pending))
+
+
+@given(
+    snapshot=st.one_of(alike(), clusters(queued=4, few_types=True)),
+    least=st.sampled_from([1, 5000]),
+    rules=RULES,
+    head_max=HEAD_MAX,
+    shown=st.sampled_from([1, 3]),
+    explain=st.booleans(),
+)
+@settings(max_examples=examples(1500), deadline=None)
+def test_an_evaluation_that_ends_early_has_the_best_options_and_counts_the_others(
+    snapshot: Snapshot, least: int, rules: Rules, head_max: int, shown: int, explain: bool
+) -> None:
+    """``shown``: how many options a plan shows."""
+
+    def min_saving_ms(left_ms: int) -> int:
+        return least + left_ms // 20
+
+    snapshot = replace(snapshot, explain=explain)
+    forecast = Forecast(snapshot, Predictor(snapshot), rules, head_max)
+    hosts = [host for host in snapshot.hosts if not host.idle]  # elsewhere no donor is left out
+    bounds = DonorBounds(Donors(forecast, [], min_saving_ms))
+    for newcomer in snapshot.queued if hosts else ():
+        if not Reference(snapshot).fits(newcomer):
+            continue
+        outlook = forecast.outlook(newcomer)
+        base = Evaluation(outlook, min_saving_ms, "wait", []).baseline[:2]
+        every = evaluate_shrinks(outlook, newcomer, hosts, bounds, base, prune=False)
+        with patch.object(legal_moves, "OPTIONS_MAX", shown):
+            options = evaluate_shrinks(outlook, newcomer, hosts, bounds, base, prune=True)
+            pruned = evaluate_pruned(options)
+        assert min(options.worthwhile, default=None) == min(every.worthwhile, default=None)
+        assert set(map(targets_of, options.pending)) == set(map(targets_of, every.pending))
+        if explain:
+            found = options.worthwhile + options.others + pruned.others
+            assert nsmallest(shown, found) == nsmallest(shown, every.worthwhile + every.others)
+            pruned_jobs = len(options.pruned.jobs) if options.pruned else 0
+            assert options.count - pruned_jobs + pruned.count == every.count
 
 
 @given(

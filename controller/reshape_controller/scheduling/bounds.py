@@ -4,12 +4,12 @@ Does: answers ``may_be_worth`` for donors (``DonorBounds``) and for jobs that gr
 (``GrowthBounds``). A bound is an upper bound on the saving, so a job that fails it has no option
 that saves enough; tests compare both with every option. It evaluates no option.
 
-Why one comparison can reject a class of donors. A job with ``r`` seconds of training left whose
-steps take ``s`` times longer on fewer GPUs loses ``r * s`` seconds and the costs of a reshape. The
-class uses the smallest ``s`` of its jobs' smaller sizes, so the loss is never overestimated, and
-grows with ``r``; if a donor gets its GPUs back, it is at most the loss of the newcomer's stay. So
-do the job's end and what its reshape has to save. If the job that ends its training first fails the
-bound, all jobs of the class fail it.
+Why one comparison can reject a class of donors before any of its options is evaluated. A job with
+``r`` seconds of training left whose steps take ``s`` times longer on fewer GPUs loses ``r * s``
+seconds and the costs of a reshape. The class uses the smallest ``s`` of its jobs' smaller sizes, so
+the loss is never overestimated, and grows with ``r``; if a donor gets its GPUs back, it is at most
+the loss of the newcomer's stay. So do the job's end and what its reshape has to save. If the job
+that ends its training first fails the bound, all jobs of the class fail it.
 
 Why a job that failed the bound on growth stays out while it trains. Growth saves ``r * f`` seconds,
 less the costs of a reshape, if the iterations get shorter by the part ``f``; the bound takes the
@@ -23,6 +23,7 @@ has other speeds, or more GPUs are idle.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,13 +38,18 @@ from reshape_controller.scheduling.cluster_index import (
     RunningEntry,
     SettledGrowth,
 )
+from reshape_controller.scheduling.donor_gains import DonorRange, MaxGain, MaxGains
 from reshape_controller.scheduling.donors import Donors, Exclusions
 from reshape_controller.scheduling.forecast import Outlook
-from reshape_controller.scheduling.predictor import Predictor, hosts_of, lent_loss_ms, to_ms
+from reshape_controller.scheduling.predictor import (
+    ROUNDING_MS,
+    Predictor,
+    hosts_of,
+    lent_loss_ms,
+    to_ms,
+)
 from reshape_controller.scheduling.rules import V1, Rules
 
-ROUNDING_MS = 6
-"""How far a sum of whole milliseconds may lie from the exact one; bounds give way by so much."""
 NO_SIZE_S = 1e9
 """Stands for the seconds of an iteration, or of its difference, where there is no such size."""
 PRUNED_SHOWN_MAX = 8
@@ -55,20 +61,6 @@ MaxIdle = tuple[tuple[str, int], ...]
 """GPU types, each with the most GPUs that a job could get on one host of the type."""
 MinSaving = Callable[[int], int]
 """What a reshape has to save, as a function of the time until the job has left (ms)."""
-
-
-class MaxGain(NamedTuple):
-    """Upper bounds on what the GPUs of one donor bring, in milliseconds."""
-
-    total_ms: int
-    """Saved in the sum of completion times; the donor's own loss is not deducted."""
-    queue_limit_ms: int
-    """Until then other queued jobs have use for GPUs that become free."""
-    makespan_ms: int
-    """Saved in the makespan."""
-    stay_ms: int
-    """When the newcomer will have left at the earliest, if its donor gets the GPUs back then;
-    negative if a donor gets none back."""
 
 
 class Threshold(NamedTuple):
@@ -97,6 +89,8 @@ class DonorSearch:
 
     candidates: list[JobView]
     """Donors whose options have to be evaluated."""
+    ranges: list[DonorRange]
+    """Donors whose options are evaluated as far as they matter."""
     pruned: list[tuple[int, JobView]]
     """Donors that fail the bound, each with what a newcomer would have to save (ms): of each class
     those that come closest; filled only for a snapshot whose plan is explained."""
@@ -134,13 +128,13 @@ class DonorBounds:
         candidate: on hosts with idle GPUs, and where the donor releases more than the newcomer
         takes.
         """
-        search, forecast = DonorSearch([], []), self._forecast
+        search, forecast = DonorSearch([], [], []), self._forecast
         if not forecast.running_index.classes:
             return search
         any_host, donors = len(hosts) == len(forecast.numbers), self.donors
         beside_idle, exclusions = donors.split_of_all if any_host else donors.split_by_idle(hosts)
         search.candidates += beside_idle
-        gains = _MaxGains(outlook, newcomer, donors.min_release_s, baseline)
+        gains = MaxGains(outlook, newcomer, self._min_saving_ms, donors.min_release_s, baseline)
         for job_class, slowdown in self._classes:
             if job_class.releases[0] < newcomer.sizes[0]:
                 continue
@@ -148,11 +142,16 @@ class DonorBounds:
             if gain is None:
                 search.candidates += exclusions.rest_of(job_class)
                 continue
-            candidates = self._candidates(job_class, slowdown, gain, exclusions)
-            search.candidates += candidates
-            search.pruned_count += exclusions.count_rest_of(job_class) - len(candidates)
+            end = self._count_in_order(job_class, slowdown, gain)
+            entries = self._candidates(job_class, end, gain, exclusions) if end else []
+            search.pruned_count += exclusions.count_rest_of(job_class) - len(entries)
+            found = gains.range_of(job_class, entries) if entries else None
+            if found is not None:
+                search.ranges.append(found)
+            else:
+                search.candidates += [entry.job for entry in entries]
             if forecast.snapshot.explain:
-                search.pruned += self._pruned(job_class, slowdown, gain, exclusions)
+                search.pruned += self._pruned(job_class, end, slowdown, gain, exclusions)
         return search
 
     @cached_property
@@ -180,29 +179,41 @@ class DonorBounds:
         cache.pending.clear()
         return cache.slowdown
 
+    def _count_in_order(self, job_class: RunningClass, slowdown: float, gain: MaxGain) -> int:
+        """How many of the first jobs of a class may be worth it, if each has the least slowdown.
+        Thresholds rise along ``entries``, so the first that is not met ends them."""
+        entries = job_class.entries
+        if not self.may_be_worth(entries[0][2], slowdown, gain):
+            return 0
+        return bisect_left(
+            entries, True, 1, key=lambda entry: not self.may_be_worth(entry[2], slowdown, gain)
+        )
+
     def _candidates(
-        self, job_class: RunningClass, slowdown: float, gain: MaxGain, exclusions: Exclusions
-    ) -> list[JobView]:
-        """The jobs of a class that may be worth it, without the excluded ones. Thresholds rise
-        along ``entries``, so the first that is not met ends the search."""
-        candidates: list[JobView] = []
-        for _, job_id, entry in job_class.entries:
-            if not self.may_be_worth(entry, slowdown, gain):
-                break
-            if job_class.own_speeds and not self.may_be_worth(entry, entry.min_slowdown, gain):
-                continue
-            if job_id not in exclusions.job_ids:
-                candidates.append(entry.job)
-        return candidates
+        self, job_class: RunningClass, end: int, gain: MaxGain, exclusions: Exclusions
+    ) -> list[RunningEntry]:
+        """Those of the first ``end`` jobs of a class that may be worth it, without the excluded
+        ones."""
+        own_speeds, excluded = job_class.own_speeds, exclusions.job_ids
+        return [
+            entry
+            for _, job_id, entry in job_class.entries[:end]
+            if job_id not in excluded
+            and not (own_speeds and not self.may_be_worth(entry, entry.min_slowdown, gain))
+        ]
 
     def _pruned(
-        self, job_class: RunningClass, slowdown: float, gain: MaxGain, exclusions: Exclusions
+        self,
+        job_class: RunningClass,
+        end: int,
+        slowdown: float,
+        gain: MaxGain,
+        exclusions: Exclusions,
     ) -> list[tuple[int, JobView]]:
         """The other jobs of a class, each with what a newcomer would have to save at least (ms).
-        Thresholds rise along the entries of a class without own speeds, so there the first are
-        enough."""
+        Without own speeds those are the jobs from ``end`` on, and the first of them are enough."""
         pruned: list[tuple[int, JobView]] = []
-        for _, job_id, entry in job_class.entries:
+        for _, job_id, entry in job_class.entries[0 if job_class.own_speeds else end :]:
             own = entry.min_slowdown if job_class.own_speeds else slowdown
             threshold = self._threshold(entry, own, gain.stay_ms)
             if job_id not in exclusions.job_ids and not threshold.is_met_by(gain):
@@ -230,55 +241,6 @@ class DonorBounds:
             lost_part = slowdown / (1.0 + slowdown)
             loss_ms = min(loss_ms, lent_loss_ms(to_ms(entry.in_place_s), lost_part, stay_ms))
         return loss_ms - ROUNDING_MS
-
-
-class _MaxGains:
-    """Upper bounds on what the GPUs of one donor bring to a newcomer."""
-
-    def __init__(
-        self,
-        outlook: Outlook,
-        newcomer: JobView,
-        min_release_s: float,
-        baseline: tuple[int, int],
-    ) -> None:
-        forecast, queue = outlook.forecast, outlook.if_started
-        self._outlook, self._newcomer = outlook, newcomer
-        self._min_release_s = min_release_s
-        makespan, total = forecast.rules.objective.in_order(*baseline)
-        self._makespan_gain = makespan - max(queue.last_ms, forecast.latest[0][0])
-        """An upper bound on how much the makespan falls."""
-        self._total_if_waiting = total - forecast.ends_sum_ms - queue.sum_ms
-        """The completion time of the newcomer if it waits, with what that costs other jobs (ms)."""
-        self._gains: dict[tuple[int, tuple[int, ...]], MaxGain | None] = {}
-        self._queue_limits = [-1] * len(forecast.types)
-        if outlook.others:
-            self._queue_limits = outlook.reach.limits_ms
-
-    def of(self, release_key: tuple[int, tuple[int, ...]]) -> MaxGain | None:
-        """Return the bounds for donors of a GPU type that can release these numbers of GPUs; None
-        if no bound holds for them."""
-        gains = self._gains
-        if release_key not in gains:
-            gains[release_key] = self._compute(*release_key)
-        return gains[release_key]
-
-    def _compute(self, type_number: int, releases: tuple[int, ...]) -> MaxGain | None:
-        job, alone = self._newcomer, not self._outlook.others
-        queue_limit = self._queue_limits[type_number]
-        sizes = [size for size in job.sizes if size in releases]
-        if alone and not sizes:
-            sizes = [size for size in job.sizes if size <= releases[0]]
-        if not sizes:
-            return None
-        forecast = self._outlook.forecast
-        gpu_type, predictor = forecast.types[type_number], forecast.predictor
-        shortest_s = min([predictor.incoming_s(job, gpu_type, size) for size in sizes])
-        end = to_ms(shortest_s + self._min_release_s) - ROUNDING_MS
-        if end <= queue_limit:
-            return None
-        stay = end if forecast.rules.lends else -1
-        return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain, stay)
 
 
 class GrowthBounds:
@@ -356,7 +318,7 @@ class GrowthBounds:
         for number in self._idle:  # there a job can also keep its host
             for entry in self._running_index.on_host[number].values():
                 growable = entry.job_class is not None and entry.job_class.growable
-                may_settle = may_settle and not (growable and _is_cheap(entry))
+                may_settle = may_settle and not (growable and entry.is_cheap)
                 if growable and self.may_be_worth(entry):
                     candidates.append(entry.job)
         if may_settle and not candidates:
@@ -378,7 +340,7 @@ class GrowthBounds:
                 entries += index.on_host[number].values()
         for entry in entries:
             growable = entry.job_class is not None and entry.job_class.growable
-            if growable and (_is_cheap(entry) or self.may_be_worth(entry)):
+            if growable and (entry.is_cheap or self.may_be_worth(entry)):
                 return False
         self._settle()
         return True
@@ -404,7 +366,7 @@ class GrowthBounds:
         candidates: list[RunningEntry] = []
         for entry in entries:
             is_there = by_job.get(entry.job.id) is entry
-            if is_there and (_is_cheap(entry) or self._shortfall_ms(entry) <= 0):
+            if is_there and (entry.is_cheap or self._shortfall_ms(entry) <= 0):
                 candidates.append(entry)
         cache.growth[largest] = candidates
         return candidates
@@ -469,11 +431,6 @@ class GrowthBounds:
         if not job_class.own_speeds:
             self._speedups[job_class, idle] = speedup
         return speedup
-
-
-def _is_cheap(entry: RunningEntry) -> bool:
-    """Whether a reshape costs so little that rounding could decide at the end of training."""
-    return entry.in_place_s * 1000.0 <= ROUNDING_MS
 
 
 def _cache_of(job_class: RunningClass, min_saving_ms: MinSaving) -> BoundCache:

@@ -18,7 +18,7 @@ from reshape_controller.core.job_estimate import Estimates, JobEstimate
 from reshape_controller.core.model import HostId, JobId, Mechanism, Spans
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import Answers, ProfileBook
-from reshape_controller.scheduling.predictor import Predictor
+from reshape_controller.scheduling.predictor import ROUNDING_MS, Predictor
 from reshape_controller.scheduling.queue_index import QueueIndex
 from reshape_profiles.schema import Overhead
 from reshape_sidecar.wire import StartKind
@@ -98,6 +98,11 @@ class RunningEntry:
     """The class of the job; None if no plan may name it, and of a gang."""
     parts: dict[int, int] | None = None
     """Of a gang, its GPUs by the number of each usable host; None: all are on its host."""
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a reshape costs so little that rounding could decide at the end of training."""
+        return self.in_place_s * 1000.0 <= ROUNDING_MS
 
     def gpus_on(self, host: int) -> int:
         """Return how many GPUs the job has on one of its hosts."""

@@ -12,38 +12,45 @@ times. Times are milliseconds from now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heappushpop, nsmallest
+from itertools import chain
 from typing import NamedTuple
 
 from reshape_controller.core.plan import HostView, JobView, Option, Plan
 from reshape_controller.scheduling import candidates, legal_moves
 from reshape_controller.scheduling.bounds import PRUNED_SHOWN_MAX, DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import BestFit, Candidate, RankedOption
+from reshape_controller.scheduling.donor_gains import DonorRange
 from reshape_controller.scheduling.donors import Donor, Donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
 from reshape_controller.scheduling.list_schedule import NEVER_MS
 from reshape_controller.scheduling.option_text import text_of
 from reshape_controller.scheduling.predictor import lent_loss_ms, to_ms
+from reshape_controller.scheduling.rules import saves_enough
 
 
 @dataclass(slots=True)
 class EvaluatedOptions:
     """The options of a set of running jobs."""
 
-    worthwhile: list[RankedOption]
+    worthwhile: list[RankedOption] = field(default_factory=list)
     """Options that save enough."""
-    others: list[RankedOption]
+    others: list[RankedOption] = field(default_factory=list)
     """Options that do not."""
-    pending: list[Candidate]
+    pending: list[Candidate] = field(default_factory=list)
     """Options that change the schedule of the queue: each needs a list schedule of its own."""
     pruned_count: int = 0
-    """Jobs that were pruned, and options that were dropped at once: they save too little and the
-    plan is not explained, or it shows better ones."""
+    """Jobs that were pruned, and options that were dropped at once, or never made: they save too
+    little and the plan is not explained, or it shows better ones."""
     pruned: PrunedJobs | None = None
     """The pruned jobs, if the plan is explained and there are any."""
+    best: tuple[int, int] = (NEVER_MS, NEVER_MS)
+    """The figures of the best option that saves enough, while options are evaluated."""
+    worst: tuple[int, int] = (NEVER_MS, NEVER_MS)
+    """The figures of the worst option that a plan would show, of those so far."""
 
     @property
     def count(self) -> int:
@@ -85,35 +92,33 @@ class ShrinkEvaluator:
     keep_all: bool = True
     """Whether options that save too little are returned as well."""
 
-    def evaluate(self, jobs: Iterable[JobView]) -> EvaluatedOptions:
-        """Evaluate every start that takes GPUs from one of ``jobs``."""
-        options = _no_options()
-        by_donor = self._with_newcomer_ends([self.donors.donor(job) for job in jobs])
-        if by_donor:
-            _evaluate_donors(
-                options,
-                self.outlook,
-                self.newcomer,
-                by_donor,
-                self.baseline,
-                keep_all=self.keep_all,
-            )
+    def evaluate(
+        self, jobs: Sequence[JobView], ranges: Sequence[DonorRange] = ()
+    ) -> EvaluatedOptions:
+        """Evaluate every start that takes GPUs from one of ``jobs``, and those of ``ranges`` as far
+        as they matter."""
+        options = EvaluatedOptions()
+        if not self.keep_all:
+            options.worst = (-NEVER_MS, -NEVER_MS)  # a plan shows none
+        if jobs or ranges:
+            donors = self._with_newcomer_ends(chain(jobs, _in_turn(ranges, options)))
+            _evaluate_donors(options, self.outlook, self.newcomer, donors, self.baseline)
         return options
 
-    def _with_newcomer_ends(self, donors: list[Donor]) -> list[_DonorEntry]:
-        """The donors beside which the newcomer has a size that needs GPUs of them."""
+    def _with_newcomer_ends(self, jobs: Iterable[JobView]) -> Iterator[_DonorEntry]:
+        """Yield the donors beside which the newcomer has a size that needs GPUs of them."""
         forecast, predictor, newcomer = (
             self.outlook.forecast,
             self.outlook.forecast.predictor,
             self.newcomer,
         )
-        by_donor: list[_DonorEntry] = []
         ends: dict[tuple[str, int, float], _EndsByReleased] = {}
-        for donor in donors:
-            assert donor.job.host is not None
-            host = forecast.snapshot.hosts[forecast.numbers[donor.job.host]]
+        for job in jobs:
+            assert job.host is not None
+            host = forecast.snapshot.hosts[forecast.numbers[job.host]]
             if newcomer.sizes[-1] <= host.idle:
                 continue
+            donor = self.donors.donor(job)
             key = (host.gpu_type, host.idle, donor.release_s)
             if key not in ends:
                 ends[key] = {}
@@ -121,8 +126,7 @@ class ShrinkEvaluator:
                     end = to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2])
                     for released in range(size - host.idle, size + 1):
                         ends[key].setdefault(released, []).append((size, end))
-            by_donor.append((host, donor, ends[key]))
-        return by_donor
+            yield host, donor, ends[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ class GrowthEvaluator:
 
     def evaluate(self, jobs: Iterable[JobView]) -> EvaluatedOptions:
         """Evaluate every growth and move of ``jobs``."""
-        options, best_fit = _no_options(), BestFit(self.hosts)
+        options, best_fit = EvaluatedOptions(), BestFit(self.hosts)
         by_id = {host.id: host for host in self.hosts}
         for job in jobs:
             own = by_id.get(job.host) if job.host is not None else None
@@ -165,7 +169,7 @@ class GrowthEvaluator:
             figures = (total, makespan) if forecast.by_sum else (makespan, total)
             moved = size - job.size if stays else size
             option = RankedOption(*figures, moved, job.id, size, host.id)
-            if _saves_enough(*figures, self.baseline, min_saving):
+            if saves_enough(*figures, self.baseline, min_saving):
                 options.worthwhile.append(option)
             else:
                 options.others.append(option)
@@ -187,7 +191,7 @@ def evaluate_shrinks(
     if not prune:
         return evaluator.evaluate(bounds.donors.on_hosts(hosts))
     search = bounds.find(outlook, newcomer, hosts, baseline)
-    options = evaluator.evaluate(search.candidates)
+    options = evaluator.evaluate(search.candidates, search.ranges)
     options.pruned_count += search.pruned_count
     options.pruned = PrunedJobs(search.pruned, evaluator) if search.pruned else None
     return options
@@ -200,7 +204,7 @@ def evaluate_growths(
     left pending: each may change the schedule of the queue."""
     forecast = outlook.forecast
     if outlook.others or outlook.tail_area_ms:
-        return EvaluatedOptions([], [], list(candidates.growths(forecast, hosts)))
+        return EvaluatedOptions(pending=list(candidates.growths(forecast, hosts)))
     evaluator = GrowthEvaluator(forecast, hosts, growth.min_saving_ms, baseline)
     options = evaluator.evaluate(growth.candidates)
     options.pruned_count = growth.count - len(growth.candidates)
@@ -209,28 +213,26 @@ def evaluate_growths(
     return options
 
 
-def _no_options() -> EvaluatedOptions:
-    return EvaluatedOptions([], [], [])
-
-
-def _saves_enough(first: int, second: int, baseline: tuple[int, int], min_saving: int) -> bool:
-    """Whether an option saves ``min_saving`` in the figure that decides, or in the other one while
-    the first does not rise."""
-    saved = baseline[0] - first
-    return saved >= min_saving or (saved >= 0 and baseline[1] - second >= min_saving)
+def _in_turn(ranges: Sequence[DonorRange], options: EvaluatedOptions) -> Iterator[JobView]:
+    """Yield the donors of ``ranges``, the range with the best bound first, each as far as it may
+    matter beside ``options``, which are evaluated meanwhile. The others are counted there."""
+    for donors in sorted(ranges, key=lambda each: each.least(0)):
+        for at, entry in enumerate(donors.entries):
+            if not donors.may_matter(at, options.best, options.worst):
+                options.pruned_count += (len(donors.entries) - at) * donors.options_each
+                break
+            yield entry.job
 
 
 def _evaluate_donors(
     options: EvaluatedOptions,
     outlook: Outlook,
     newcomer: JobView,
-    by_donor: list[_DonorEntry],
+    by_donor: Iterable[_DonorEntry],
     baseline: tuple[int, int],
-    *,
-    keep_all: bool,
 ) -> None:
     """Evaluate every pair of sizes of the newcomer and a donor. This is one long loop on purpose,
-    with ``_saves_enough`` written out: it runs thousands of times in a decision.
+    with ``saves_enough`` written out: it runs thousands of times in a decision.
 
     While no free time that changes is within the reach of the queue, the queue's schedule stays,
     and the figures of an option differ from fixed sums by those of two jobs.
@@ -244,8 +246,8 @@ def _evaluate_donors(
     base_first, base_second = baseline
     lends, by_sum = forecast.rules.lends, forecast.by_sum
     worthwhile, others = options.worthwhile.append, options.others.append
-    best = worst = (NEVER_MS, NEVER_MS)
-    shown = [(-NEVER_MS, -NEVER_MS)] * legal_moves.OPTIONS_MAX
+    best, worst = options.best, options.worst
+    shown = [(-worst[0], -worst[1])] * legal_moves.OPTIONS_MAX
     for host, donor, newcomer_ends in by_donor:
         before, min_saving = donor.end_ms, donor.min_saving_ms
         floor = donor.others_end_ms
@@ -277,12 +279,13 @@ def _evaluate_donors(
                 saved = base_first - first
                 enough = saved >= min_saving or (saved >= 0 and base_second - second >= min_saving)
                 figures = (first, second)
-                if (keep_all and figures <= worst) or (enough and figures <= best):
+                if figures <= worst or (enough and figures <= best):
                     option = RankedOption(first, second, size, name, size, host.id, shrinks)
                     (worthwhile if enough else others)(option)
                     best = min(best, figures) if enough else best
                     heappushpop(shown, (-first, -second))
                     worst = (-shown[0][0], -shown[0][1])
+                    options.best, options.worst = best, worst
                 else:
                     options.pruned_count += 1
         if not is_exact:
@@ -307,7 +310,7 @@ def _evaluate_surplus(
             options.pending.append(candidate)
             continue
         figures = outlook.evaluate(candidate.ends, candidate.changes)
-        enough = _saves_enough(*figures, baseline, donor.min_saving_ms)
+        enough = saves_enough(*figures, baseline, donor.min_saving_ms)
         option = candidate.ranked(*figures)
         (options.worthwhile if enough else options.others).append(option)
 
@@ -380,7 +383,7 @@ class Evaluation:
         """Whether an option saves what the reshape of each of the ``reshaped`` jobs has to."""
         end_ms = self.outlook.forecast.end_ms
         min_saving = self._min_saving_ms(max([end_ms(job) for job in reshaped]))
-        return _saves_enough(*option[:2], self.baseline[:2], min_saving)
+        return saves_enough(*option[:2], self.baseline[:2], min_saving)
 
     def rank(self, options: EvaluatedOptions, *, must_save: bool) -> Ranking:
         """Find the best of the options; those that are pending are evaluated as far as they can

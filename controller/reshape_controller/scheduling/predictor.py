@@ -27,10 +27,10 @@ from reshape_profiles.schema import Overhead
 
 SHARED_ESTIMATES_MAX = 1000
 """The most estimates that are cached for queued jobs to share; at more, the cache is emptied."""
-
-
 MaxSizes = tuple[tuple[str, int], ...]
 """GPU types, each with the GPUs of its largest host."""
+ROUNDING_MS = 6
+"""How far a sum of whole milliseconds may lie from the exact one; bounds give way by so much."""
 
 
 def hosts_of(job: JobView) -> int:

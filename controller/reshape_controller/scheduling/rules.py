@@ -88,3 +88,10 @@ class Rules:
 
 V1 = Rules()
 """The rules of ``adaptive-v1``."""
+
+
+def saves_enough(first: int, second: int, baseline: tuple[int, int], min_saving: int) -> bool:
+    """Return whether an option saves ``min_saving`` in the figure that decides, or in the other one
+    while the first does not rise."""
+    saved = baseline[0] - first
+    return saved >= min_saving or (saved >= 0 and baseline[1] - second >= min_saving)
