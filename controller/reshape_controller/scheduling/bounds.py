@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from reshape_controller.core.model import Mechanism
+from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.scheduling.cluster_index import (
     BoundCache,
@@ -115,6 +115,8 @@ class DonorBounds:
         min_saving = self._min_saving_ms(end)
         if min_saving <= gain.makespan_ms:
             return True
+        if min_saving - ROUNDING_MS > gain.total_ms and slowdown >= 0.0:  # so it loses time
+            return False
         return self._min_loss_ms(entry, slowdown, gain.stay_ms) + min_saving <= gain.total_ms
 
     def find(
@@ -135,33 +137,52 @@ class DonorBounds:
         beside_idle, exclusions = donors.split_of_all if any_host else donors.split_by_idle(hosts)
         search.candidates += beside_idle
         gains = MaxGains(outlook, newcomer, self._min_saving_ms, donors.min_release_s, baseline)
-        for job_class, slowdown in self._classes:
-            if job_class.releases[0] < newcomer.sizes[0]:
+        for (type_number, releases), classes in self._classes.items():
+            if releases[0] < newcomer.sizes[0]:
                 continue
-            gain = gains.of(job_class.release_key)
+            gain = gains.of(type_number, releases)
             if gain is None:
-                search.candidates += exclusions.rest_of(job_class)
-                continue
-            end = self._count_in_order(job_class, slowdown, gain)
-            entries = self._candidates(job_class, end, gain, exclusions) if end else []
-            search.pruned_count += exclusions.count_rest_of(job_class) - len(entries)
-            found = gains.range_of(job_class, entries) if entries else None
-            if found is not None:
-                search.ranges.append(found)
+                for job_class, _ in classes:
+                    search.candidates += exclusions.rest_of(job_class)
             else:
-                search.candidates += [entry.job for entry in entries]
-            if forecast.snapshot.explain:
-                search.pruned += self._pruned(job_class, end, slowdown, gain, exclusions)
+                self._find_in(search, classes, gain, gains, exclusions)
         return search
 
+    def _find_in(
+        self,
+        search: DonorSearch,
+        classes: list[tuple[RunningClass, float]],
+        gain: MaxGain,
+        gains: MaxGains,
+        exclusions: Exclusions,
+    ) -> None:
+        """Add the donors of classes that have the same gain to the search."""
+        explains, excluded = self._forecast.snapshot.explain, exclusions.count_by_class
+        for job_class, slowdown in classes:
+            entries, end = job_class.entries, 0
+            search.pruned_count += len(entries) - excluded.get(job_class, 0)
+            if self.may_be_worth(entries[0][2], slowdown, gain):
+                end = self._count_in_order(job_class, slowdown, gain)
+                found = self._candidates(job_class, end, gain, exclusions)
+                search.pruned_count -= len(found)
+                in_order = gains.range_of(job_class, found) if found else None
+                if in_order is not None:
+                    search.ranges.append(in_order)
+                else:
+                    search.candidates += [entry.job for entry in found]
+            if explains:
+                search.pruned += self._pruned(job_class, end, slowdown, gain, exclusions)
+
     @cached_property
-    def _classes(self) -> list[tuple[RunningClass, float]]:
-        """The classes whose jobs can release GPUs, each with its least slowdown."""
-        return [
-            (job_class, self._least_slowdown(job_class))
-            for job_class in self._forecast.running_index.classes.values()
-            if job_class.releases
-        ]
+    def _classes(self) -> dict[tuple[int, tuple[int, ...]], list[tuple[RunningClass, float]]]:
+        """The classes whose jobs can release GPUs, each with its least slowdown, by what the gain
+        of a donor depends on."""
+        by_key: dict[tuple[int, tuple[int, ...]], list[tuple[RunningClass, float]]] = {}
+        for job_class in self._forecast.running_index.classes.values():
+            if job_class.releases:
+                of_key = by_key.setdefault(job_class.release_key, [])
+                of_key.append((job_class, self._least_slowdown(job_class)))
+        return by_key
 
     def _least_slowdown(self, job_class: RunningClass) -> float:
         """By what part an iteration gets longer for each job of a class, at least; negative if
@@ -180,14 +201,13 @@ class DonorBounds:
         return cache.slowdown
 
     def _count_in_order(self, job_class: RunningClass, slowdown: float, gain: MaxGain) -> int:
-        """How many of the first jobs of a class may be worth it, if each has the least slowdown.
-        Thresholds rise along ``entries``, so the first that is not met ends them."""
-        entries = job_class.entries
-        if not self.may_be_worth(entries[0][2], slowdown, gain):
-            return 0
-        return bisect_left(
-            entries, True, 1, key=lambda entry: not self.may_be_worth(entry[2], slowdown, gain)
-        )
+        """How many jobs of a class may be worth it, the first of which may, if each has the least
+        slowdown. Thresholds rise along ``entries``, so the first that is not met ends them."""
+
+        def fails(entry: tuple[float, JobId, RunningEntry]) -> bool:
+            return not self.may_be_worth(entry[2], slowdown, gain)
+
+        return bisect_left(job_class.entries, True, 1, key=fails)
 
     def _candidates(
         self, job_class: RunningClass, end: int, gain: MaxGain, exclusions: Exclusions

@@ -121,20 +121,13 @@ class MaxGains:
         """An upper bound on how much the makespan falls."""
         self._total_if_waiting = total - self.sums_ms
         """The completion time of the newcomer if it waits, with what that costs other jobs (ms)."""
-        self._gains: dict[tuple[int, tuple[int, ...]], MaxGain | None] = {}
         self._queue_limits = [-1] * len(forecast.types)
         if outlook.others:
             self._queue_limits = outlook.reach.limits_ms
 
-    def of(self, release_key: tuple[int, tuple[int, ...]]) -> MaxGain | None:
+    def of(self, type_number: int, releases: tuple[int, ...]) -> MaxGain | None:
         """Return the bounds for donors of a GPU type that can release these numbers of GPUs; None
         if no bound holds for them."""
-        gains = self._gains
-        if release_key not in gains:
-            gains[release_key] = self._compute(*release_key)
-        return gains[release_key]
-
-    def _compute(self, type_number: int, releases: tuple[int, ...]) -> MaxGain | None:
         job, alone = self._newcomer, not self._outlook.others
         queue_limit = self._queue_limits[type_number]
         sizes = [size for size in job.sizes if size in releases]
