@@ -165,7 +165,7 @@ class DonorBounds:
                 end = self._count_in_order(job_class, slowdown, gain)
                 found = self._candidates(job_class, end, gain, exclusions)
                 search.pruned_count -= len(found)
-                in_order = gains.range_of(job_class, found) if found else None
+                in_order = gains.range_of(job_class, slowdown, found) if found else None
                 if in_order is not None:
                     search.ranges.append(in_order)
                 else:

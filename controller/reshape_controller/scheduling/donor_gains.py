@@ -144,25 +144,32 @@ class MaxGains:
         stay = end if forecast.rules.lends else -1
         return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain, stay)
 
-    def range_of(self, job_class: RunningClass, entries: list[RunningEntry]) -> DonorRange | None:
+    def range_of(
+        self, job_class: RunningClass, slowdown: float, entries: list[RunningEntry]
+    ) -> DonorRange | None:
         """Return donors of a class that has a ``MaxGain`` as a range. None: no bound holds while
-        they are evaluated, for their slowdowns differ or are unknown, or rounding could decide."""
+        they are evaluated, for their slowdowns are unknown, or rounding could decide.
+
+        ``slowdown``: by what part an iteration gets longer for each of them, at least; it counts
+        at all sizes of jobs that have speeds of their own.
+        """
         first = entries[0]
-        if job_class.own_speeds or not job_class.trains or first.is_cheap:
+        if slowdown < 0.0 or first.is_cheap:
             return None
         pairs: list[_Pair] = []
         forecast, sizes = self._outlook.forecast, self._newcomer.sizes
         predictor, gpu_type = forecast.predictor, forecast.types[job_class.type_number]
         times = predictor.donor_times(first.job)
         for smaller in times.smaller:
-            if smaller.lost_part < 0.0:
-                return None
-            if smaller.releases in sizes:
-                alone_s = predictor.incoming_s(self._newcomer, gpu_type, smaller.releases)
-                end, lost_part, lent = to_ms(alone_s + times.release_s), smaller.lost_part, inf
-                if forecast.rules.lends:
-                    lent = lent_loss_ms(to_ms(first.in_place_s), lost_part, end)
-                pairs.append(_Pair(end, lost_part / (1.0 - lost_part), lent))
+            if smaller.releases not in sizes:
+                continue
+            alone_s = predictor.incoming_s(self._newcomer, gpu_type, smaller.releases)
+            end, longer, lent = to_ms(alone_s + times.release_s), slowdown, inf
+            if not job_class.own_speeds:
+                longer = smaller.lost_part / (1.0 - smaller.lost_part)
+            if forecast.rules.lends:
+                lent = lent_loss_ms(to_ms(first.in_place_s), longer / (1.0 + longer), end)
+            pairs.append(_Pair(end, longer, lent))
         if not pairs:
             return None
         return DonorRange(self, entries, pairs, self._queue_limits[job_class.type_number])
