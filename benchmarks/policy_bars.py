@@ -1,6 +1,7 @@
 """The bars for the speed of every policy, in one run of turns that goes on where it was ended.
 
     .venv/bin/python benchmarks/policy_bars.py [--base COMMIT] [--turns 3] [--parts NAME ...]
+        [--policies NAME ...]
 
 Parts, each in processes of their own, in turns with the base where the bar is a ratio:
 
@@ -93,6 +94,8 @@ class Bench:
     trees: dict[str, Path]
     file: Path
     known: dict[str, Row]
+    labels: tuple[str, ...] = LABELS
+    """The policies that are measured."""
 
     def measure(self, tree: str, turn: int, program: str, *words: object) -> Row:
         """Return what a program prints on a tree in this turn; it runs if that is not known."""
@@ -121,14 +124,14 @@ def replays(bench: Bench, base: str, turns: int) -> None:
     took: dict[tuple[str, int], list[float]] = {}
     ratios: dict[str, list[float]] = {}
     for turn in range(turns):
-        for label in LABELS:
+        for label in bench.labels:
             beside = (*SIZES[-1], f"beside {label}")  # each has its own, for a load comes and goes
             measure = bench.measure(base, turn, REPLAY, "fifo", *beside)["cpu_s"]
             for number, size in reversed(list(enumerate(SIZES))):
                 cpu_s = bench.measure("tree", turn, REPLAY, label, *size)["cpu_s"]
                 took.setdefault((label, number), []).append(cpu_s)
             ratios.setdefault(label, []).append(took[label, len(SIZES) - 1][-1] / measure)
-    for label in LABELS:
+    for label in bench.labels:
         first, last = median(took[label, 0]), median(took[label, len(SIZES) - 1])
         exponent = log(last / first) / log(SIZES[-1][1] / SIZES[0][1])
         more = f"; {last:.2f} s, exponent {exponent:.2f}"
@@ -153,7 +156,7 @@ def adaptive(bench: Bench, before: str, turns: int) -> None:
 
 def decisions(bench: Bench) -> None:
     """Measure one decision on a large cluster."""
-    for label in BUILT_IN:
+    for label in [label for label in bench.labels if label in BUILT_IN]:
         for kind, most in (("cold", COLD_MAX_MS), ("warm", WARM_MAX_MS)):
             if kind == "warm" and label != "adaptive":
                 continue
@@ -163,7 +166,7 @@ def decisions(bench: Bench) -> None:
 
 def memory(bench: Bench) -> None:
     """Measure the peak of the process."""
-    for label in LABELS:
+    for label in bench.labels:
         size = LARGE if label in WHOLE else LARGE_PART
         row = bench.measure("tree", 0, REPLAY, label, *size)
         bar = f"{label}, {size[0]:,} GPUs x {size[1]:,} jobs"
@@ -191,6 +194,7 @@ def main() -> None:
     parser.add_argument("--before", default=BEFORE)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--policies", nargs="+", choices=LABELS, default=LABELS)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -203,7 +207,7 @@ def main() -> None:
         for part, commit in (("replays", given.base), ("adaptive", given.before)):
             if part in given.parts and commit not in trees:
                 trees[commit] = stack.enter_context(checked_out(commit))
-        bench = Bench(head, trees, file, known)
+        bench = Bench(head, trees, file, known, tuple(given.policies))
         if "replays" in given.parts:
             replays(bench, given.base, given.turns)
         if "adaptive" in given.parts:
