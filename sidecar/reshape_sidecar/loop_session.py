@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reshape_sidecar.hook.exactness import Verdict
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.step_clock import StepClock
 from reshape_sidecar.proof.first_steps import FirstSteps
 
@@ -50,6 +51,9 @@ class LoopSession(StepSession, Protocol):
 
     @property
     def devices(self) -> int: ...
+
+    @property
+    def settings(self) -> HookSettings: ...
 
     def check_joined(self) -> None: ...
 

@@ -138,7 +138,7 @@ class Session:
     @property
     def devices(self) -> int:
         """Number of devices (GPUs or simulated ones) of this start; 1 without Reshape."""
-        return max(1, len(self._settings.devices))
+        return self._settings.gpus
 
     @property
     def complete(self) -> bool:

@@ -163,6 +163,10 @@ class CheckpointStore:
         """Return whether the seed is another one than before the release."""
         return self._used_seed is not None and self.shuffle_seed() != self._used_seed
 
+    def newest(self) -> PublishedCheckpoint | None:
+        """Return the newest checkpoint that this process knows."""
+        return self._newest
+
     def newest_step(self) -> int | None:
         """Return the step of the newest checkpoint that this process knows."""
         return self._newest.manifest.step if self._newest else None

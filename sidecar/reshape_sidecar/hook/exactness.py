@@ -28,6 +28,11 @@ OF_MEANS = "for losses that are means over samples"
 device."""
 HALF_PRECISION = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Types of half precision, and the distance of 1 to the next number."""
+OF_LAYERS = (
+    "BatchNormalization takes its statistics per device",
+    "random layers (dropout, augmentation) draw by device",
+)
+"""Reasons that the step itself, and no data, depends on the number of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,11 @@ def rounding_note(types: Iterable[str | None]) -> str | None:
     return f"to the rounding of {each}" if found else None
 
 
+def is_of_step(reason: str) -> bool:
+    """Return whether a reason of a verdict is one of the step itself, and not of the data."""
+    return reason.startswith(OF_LAYERS)
+
+
 def before_training(model: Any, position: Any, settings: HookSettings) -> Verdict:
     """Return the verdict as far as it is known before the first step."""
     types = {layer.compute_dtype for layer in model._flatten_layers()}
@@ -126,7 +136,7 @@ def _data_reasons(model: Any, position: Any) -> Iterator[str]:
         yield "the data is a Python generator, whose state cannot be kept"
     elif kind == "PyDatasetAdapter" and adapter.enqueuer is not None:
         if adapter.shuffle:
-            yield "a PyDataset is shuffled by Python's random numbers; pass shuffle=False"
+            yield "a PyDataset is shuffled by Python's random numbers: pass shuffle=False"
         if type(adapter.py_dataset).on_epoch_end is not _py_dataset_class().on_epoch_end:
             yield "the PyDataset changes itself in on_epoch_end"
         if model._distribute_strategy is not None:
@@ -156,12 +166,9 @@ def layer_reasons(model: Any) -> Iterator[str]:
         if getattr(layer, "_seed_generators", None) and getattr(layer, "rate", 1) != 0:
             draws = True
     if normalizes:
-        yield (
-            "BatchNormalization takes its statistics per device; use synchronized=True or "
-            "GroupNormalization"
-        )
+        yield (f"{OF_LAYERS[0]}: use synchronized=True or GroupNormalization")
     if draws:
-        yield "random layers (dropout, augmentation) draw by device"
+        yield OF_LAYERS[1]
 
 
 def _py_dataset_class() -> Any:

@@ -25,6 +25,7 @@ from reshape_sidecar.hook import (
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
 from reshape_sidecar.hook.data_state import SavedData
+from reshape_sidecar.hook.first_step import FitStep, of_fit
 from reshape_sidecar.hook.garbage import CollectionPause
 from reshape_sidecar.hook.models import Models
 from reshape_sidecar.hook.pipelines import undistributed
@@ -37,9 +38,12 @@ from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
+from reshape_sidecar.proof.first_steps import EPOCH_ENDED
 
 UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
 CHANGED_BY_EVALUATION = ("metrics", "attributes")
+SEVERAL_WORKERS = "several workers train together"
+IN_EVALUATION = "the save came in the middle of an evaluation"
 ORDER_MOVED = "a callback, or a validation of a part, draws from the shuffled data of the training"
 
 
@@ -138,6 +142,8 @@ class Fit:
         """True in a successor until its release: the call is prepared, and then resumes."""
         self._traced: warm_step.Attributes | None = None
         self._states: list[variables.VariableState] | None = None
+        self._measure: FitStep | None = None
+        self._is_measured = False
 
     @property
     def resumes(self) -> bool:
@@ -208,7 +214,30 @@ class Fit:
         if pending is not None:
             self._resume(pending)
         self.in_epoch = True
+        if not self._is_measured:
+            self._measure_steps()
         self._job.reporter.clock.begin(time.monotonic())
+
+    def _measure_steps(self) -> None:
+        """Measure the first step of this process, and the one in which it leaves."""
+        saver = self._job.saver
+        self._is_measured = True
+
+        def begun(measure: FitStep) -> None:
+            self._measure = measure
+
+        saver.first_steps.goes_on_from = saver.store.newest()
+        saver.first_steps.measured_by(of_fit(self.model, begun), why_not=self._why_no_step)
+
+    def _why_no_step(self) -> str:
+        """Return why no step can follow a save; empty if one can."""
+        length = self.position.epoch_length() if self.position is not None else None
+        if self._job.settings.workers > 1:
+            return SEVERAL_WORKERS
+        if self._evaluating:
+            return IN_EVALUATION
+        ended = not self.in_epoch or (length is not None and self._batch >= length)
+        return EPOCH_ENDED if ended else ""
 
     def _resume(self, saved_state: SavedState) -> None:
         self._pause_began_s = time.monotonic()
@@ -258,6 +287,18 @@ class Fit:
             saver.save(self._resume_point(), self._capture)
             self._job.reporter.clock.begin(time.monotonic())
 
+    def step_begins(self) -> None:
+        """Stand behind the callbacks' ``on_train_batch_begin``: the step comes next."""
+        if self._measure is not None:
+            self._measure.begin()
+
+    def step_made(self) -> None:
+        """Stand before the callbacks' ``on_train_batch_end``; a process that leaves does so now."""
+        job, steps = self._job, self._job.saver.first_steps
+        steps.boundary()
+        self._measure = None
+        job.verdict_before = steps.judged(job.verdict_before)
+
     def step_ended(self, end: int, logs: Any) -> None:
         """Count the batches up to ``end`` after the callbacks' ``on_train_batch_end``."""
         done = end + 1
@@ -295,6 +336,7 @@ class Fit:
 
     def steps_over(self) -> None:
         """Note that the epoch's steps are done; its validation, if any, comes next."""
+        self._job.saver.first_steps.leave_here()
         if self.in_epoch and not self._evaluating and self._pause_began_s is None:
             self._pause_began_s = time.monotonic()
             self._only_validation_left = True

@@ -240,6 +240,7 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
     train_begin = callback_list.on_train_begin
     epoch_begin = callback_list.on_epoch_begin
     epoch_end = callback_list.on_epoch_end
+    batch_begin = callback_list.on_train_batch_begin
     batch_end = callback_list.on_train_batch_end
 
     @functools.wraps(train_begin)
@@ -276,16 +277,27 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
         if training.target.active:
             fit.judge(values)
 
-    @functools.wraps(batch_end)
-    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
-        batch_end(self, batch, logs)
+    @functools.wraps(batch_begin)
+    def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
+        batch_begin(self, batch, logs)
         fit = training.fit
         if fit is not None and fit.callbacks is self:
+            fit.step_begins()
+
+    @functools.wraps(batch_end)
+    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        fit = training.fit
+        mine = fit is not None and fit.callbacks is self
+        if mine and fit is not None:
+            fit.step_made()
+        batch_end(self, batch, logs)
+        if mine and fit is not None:
             fit.step_ended(batch, logs)
 
     callback_list.on_train_begin = on_train_begin
     callback_list.on_epoch_begin = on_epoch_begin
     callback_list.on_epoch_end = on_epoch_end
+    callback_list.on_train_batch_begin = on_train_batch_begin
     callback_list.on_train_batch_end = on_train_batch_end
 
 

@@ -19,8 +19,9 @@ from reshape_sidecar.device_truth import Pacer
 from reshape_sidecar.hook.checkpoint import CheckpointStore, ResumePoint
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
-from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.values import Writer
+from reshape_sidecar.proof.first_steps import FirstSteps
 
 SAVE_RATIO_MAX = 0.02
 SAVE_RATIO_AIM = 0.015
@@ -81,10 +82,16 @@ class Saver:
     """Saves at step boundaries, and the request to leave."""
 
     def __init__(
-        self, stop: Stop, store: CheckpointStore, reporter: ProgressReporter, pacer: Pacer | None
+        self,
+        stop: Stop,
+        store: CheckpointStore,
+        reporter: ProgressReporter,
+        pacer: Pacer | None,
+        first_steps: FirstSteps,
     ) -> None:
         self.stop = stop
         self.store = store
+        self.first_steps = first_steps
         self._reporter = reporter
         self._pacer = pacer
         self._interval: SaveInterval | None = None
@@ -109,9 +116,12 @@ class Saver:
         return self.stop.requested() and now_s >= self._retry_at_s
 
     def save_and_leave(self, resume_point: ResumePoint, capture: Capture) -> None:
-        """Save and end the process; returns only if the save failed."""
+        """Save and end the process; returns if the save failed, or for a step in which the process
+        leaves."""
         if not self.store.enabled or self.save(resume_point, capture):
-            self.leave()
+            flush_files()
+            self.first_steps.leave(self.store.newest(), self._leave)
+            return
         self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
 
     def save(self, resume_point: ResumePoint, capture: Capture, *, complete: bool = False) -> bool:
@@ -151,11 +161,11 @@ class Saver:
         except CheckpointError as error:
             complain(str(error))
 
-    def leave(self) -> NoReturn:
-        """End the process as saved."""
+    def _leave(self) -> NoReturn:
+        """End the process as saved; the script's files are flushed."""
         self._reporter.phase(HookPhase.SAVED)
         self._reporter.flush()
-        self.stop.leave()
+        self.stop.leave(is_flushed=True)
 
     def _give_up(self, error: StaleAttempt) -> NoReturn:
         complain(str(error))

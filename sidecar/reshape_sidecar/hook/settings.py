@@ -69,6 +69,11 @@ class HookSettings:
     """Descriptor on which a successor waits for its release; it has no generation before that."""
 
     @property
+    def gpus(self) -> int:
+        """GPUs, or simulated ones, of this start; 1 without Reshape."""
+        return max(1, len(self.devices))
+
+    @property
     def chief(self) -> bool:
         """Whether this process alone publishes checkpoints: rank 0 of the first worker."""
         return self.worker == 0 and self.rank == 0

@@ -35,6 +35,7 @@ from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
 from reshape_sidecar.hook.unsaved_loops import UnsavedLoops
+from reshape_sidecar.proof.first_steps import FirstSteps
 from reshape_sidecar.wire import LEVEL_ABILITIES, PrepareStage
 
 
@@ -89,7 +90,7 @@ def start() -> Training:
     truth = told.device_truth if told.simulated else None
     pacer = device_truth.pacer_of(truth, told.job_type, told.name, len(told.devices), complain)
     shuffles = JobShuffles(store.shuffle_seed)
-    saver = Saver(stop, store, reporter, pacer)
+    saver = Saver(stop, store, reporter, pacer, FirstSteps(told, reporter, stop, told.gpus))
     script_state = ScriptState(told.checkpoints)
     training = Training(told, saver, reporter, pacer, shuffles, script_state, standby)
     stop.install()

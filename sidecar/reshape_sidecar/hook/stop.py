@@ -91,9 +91,13 @@ class Stop:
         """Request to save and leave at the next boundary, as a SIGTERM does."""
         self._requested = True
 
-    def leave(self, code: int = EXIT_SAVED) -> NoReturn:
-        """End the process with ``code``, without running any more of the script."""
-        flush_files()
+    def leave(self, code: int = EXIT_SAVED, *, is_flushed: bool = False) -> NoReturn:
+        """End the process with ``code``, without running any more of the script.
+
+        is_flushed: what the script's files have to keep is written; what came since is dropped.
+        """
+        if not is_flushed:
+            flush_files()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

@@ -130,6 +130,8 @@ class Training:
         try:
             history = fit(model, **arguments)
         except BaseException:
+            self.saver.first_steps.leave_here()
+            running.in_epoch = False
             self.saver.stop.answered_by_loop = self._unsaved is not None
             self._finish(running, None, arguments)
             raise

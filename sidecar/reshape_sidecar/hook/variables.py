@@ -272,6 +272,16 @@ def _copies(variable: Any) -> tuple[str, list[Any]]:
     return str(value.aggregation).rsplit(".", 1)[-1].lower(), parts
 
 
+def one_copy(variable: Any) -> Any:
+    """Return the TensorFlow variable that one device has of ``variable``."""
+    return _copies(variable)[1][0]
+
+
+def sum_of(variable: Any) -> float:
+    """Return the number that a metric's variable holds, of all devices together."""
+    return math.fsum(float(copy.numpy()) for copy in _copies(variable)[1])
+
+
 def _parts(value: Any) -> list[Any]:
     """Return the per-device parts of a distributed variable; empty for any other."""
     parts = getattr(value, "values", None)

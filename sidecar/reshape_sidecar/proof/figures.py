@@ -57,12 +57,15 @@ class StepFigures:
 
     gpus: int
     samples: int = 0
+    """0: they were not seen."""
     batch: int = 0
-    """Sum of the samples' hashes, without padding: their order does not count."""
+    """Sum of the samples' hashes, without padding: their order does not count. 0: not seen."""
     form: str = ""
     """Of a sample, without padding that is known; empty: it differs, as other padding may."""
     loss: float | None = None
     """None: none was seen, or it is not finite."""
+    loss_rounding: float = 0.0
+    """Relative error of the loss: what is taken from a sum of many steps has lost digits."""
     optimizers: tuple[OptimizerFigures, ...] = ()
     trained: tuple[str, ...] = ()
     """Names of the weights that are trained."""
@@ -140,14 +143,15 @@ def compare(before: StepFigures, now: StepFigures) -> Comparison:
     varies = before.varies or now.varies
     found: dict[str, str] = {}
     """Each difference, and where to look for it."""
-    if before.samples != now.samples:
+    if before.samples != now.samples and before.samples and now.samples:
         found[f"{now.samples} samples instead of {before.samples}"] = DATA
     found |= dict(_unequal(before, now))
     factor = HALF_FACTOR if before.is_half or now.is_half else 1.0
     distances = list(_distances(before, now, factor))
     if not draws and not varies:
         found |= {one.text: one.hint for one in distances if one.is_far}
-    is_other = before.batch != now.batch and before.samples == now.samples
+    is_seen = before.batch > 0 and now.batch > 0 and before.samples == now.samples
+    is_other = is_seen and before.batch != now.batch
     is_sure = before.form == now.form != ""  # else it may be another padding alone
     if is_other and is_sure and not varies and (found or draws):
         found = {"other samples": DATA, **found}
@@ -155,7 +159,7 @@ def compare(before: StepFigures, now: StepFigures) -> Comparison:
         alone = VARIES if varies else DRAWN if draws else None
         return Comparison((), alone or _agreement(distances))
     said = "; ".join(found)
-    if not is_other and before.samples == now.samples > 0 and LOSS in found.values():
+    if is_seen and not is_other and LOSS in found.values():
         said += ", same batch"
     return Comparison(tuple(found), said, next(iter(found.values())))
 
@@ -202,7 +206,9 @@ def _distances(before: StepFigures, now: StepFigures, factor: float) -> Iterator
     """Yield the figures that may differ by rounding, the loss first. ``factor``: of tolerances."""
     norms = NORM_TOLERANCE * factor
     if before.loss is not None or now.loss is not None:
-        yield _distance("loss", before.loss, now.loss, LOSS_TOLERANCE * factor, LOSS, LOSS_NOISE)
+        rounding = max(before.loss_rounding, now.loss_rounding)
+        loss = LOSS_TOLERANCE * factor + rounding
+        yield _distance("loss", before.loss, now.loss, loss, LOSS, LOSS_NOISE)
     for one, other in zip(before.optimizers, now.optimizers, strict=False):
         if one.gradient is not None or other.gradient is not None:
             norm = _distance("gradient norm", one.gradient, other.gradient, norms, LOSS)

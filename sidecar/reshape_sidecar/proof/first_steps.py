@@ -35,6 +35,7 @@ STEPS_BEFORE_DEADLINE = 3
 LEAVE_STEPS, LEAVE_S = 2.0, 1.0
 """The step in which a process leaves may take so many usual steps and so many seconds."""
 FILE_BYTES_MAX = 16 << 20
+EPOCH_ENDED = "an epoch ended with the save"
 KILLED = "the process before made no step after its save"
 NOT_REACHED = "the step after the save reached no optimizer"
 T = TypeVar("T")
@@ -219,9 +220,15 @@ class FirstSteps:
     def varies(self, is_of_step: Callable[[str], bool]) -> bool:
         """Return whether the verdict names more than what a step draws or sees of one GPU: data
         that changes with the number of GPUs, say. ``is_of_step`` knows its reasons."""
-        verdict = self._reporter.verdict
-        reasons = (verdict.reason or "").split("; ") if verdict.kind is STEPS_ONLY else []
-        return not all(map(is_of_step, reasons))
+        is_named = self._reporter.verdict.kind is STEPS_ONLY
+        return is_named and not all(map(is_of_step, self._reasons()))
+
+    def draws(self, is_of_step: Callable[[str], bool]) -> bool:
+        """Return whether the verdict names what a step draws or sees of one GPU."""
+        return any(map(is_of_step, self._reasons()))
+
+    def _reasons(self) -> list[str]:
+        return (self._reporter.verdict.reason or "").split("; ")
 
     def _report(
         self, result: ProofResult, step: int, before: int, figures: str, hint: str = ""

@@ -24,6 +24,7 @@ from reshape_sidecar.hook.exactness import UNKNOWN, Verdict
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
+from reshape_sidecar.proof.first_steps import EPOCH_ENDED
 from reshape_sidecar.pytorch import exact_notes, first_step
 from reshape_sidecar.pytorch.data import (
     STEP_DRAWS,
@@ -59,7 +60,6 @@ TWO_LOOPS = (
     "job.batches got other models than before, and a job saves one training: train all models in"
     " one loop (`model=[first, second]`), or make two jobs of them"
 )
-EPOCH_ENDED = "an epoch ended with the save"
 VERDICT_STEPS = 3
 """Steps in which Reshape looks whether the script draws random numbers."""
 

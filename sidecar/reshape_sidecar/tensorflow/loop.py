@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,10 +21,13 @@ import tensorflow as tf
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook import randomness, variables
 from reshape_sidecar.hook.exactness import EXACT, Verdict
+from reshape_sidecar.hook.first_step import TrainingStep
 from reshape_sidecar.hook.values import Reader, Writer
 from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_origin import FRAMEWORK, POSITION_FILE, TENSORFLOW, position_of
 from reshape_sidecar.loop_session import LoopSession
+from reshape_sidecar.proof.figures import StepFigures
+from reshape_sidecar.proof.first_steps import EPOCH_ENDED, Begin, FirstSteps
 from reshape_sidecar.tensorflow import verdict as verdicts
 from reshape_sidecar.tensorflow.data import Pipeline, SavedPipeline, seeds_of
 from reshape_sidecar.tensorflow.parts import Parts
@@ -50,6 +53,24 @@ class Position:
     """Batches of an epoch; None while they are unknown."""
 
 
+class BodyStep(TrainingStep):
+    """Measures the body of a loop, from the batch that it gets to its end."""
+
+    def __init__(
+        self,
+        done: Callable[[StepFigures | None], None],
+        parts: Parts,
+        steps: FirstSteps,
+        reported: Callable[[], float | None],
+    ) -> None:
+        """``reported`` returns the loss that the body gave to ``job.metrics``."""
+        super().__init__(done, parts.models, parts.optimizers, steps)
+        self._reported = reported
+
+    def loss(self) -> tuple[float | None, float, int]:
+        return self._reported(), 0.0, 0
+
+
 class Loop(EpochLoop):
     """The loop of one session."""
 
@@ -63,7 +84,10 @@ class Loop(EpochLoop):
             self._position = Position(**position_of(folder, TENSORFLOW))
         self._source: Pipeline | None = None
         self._parts: Parts | None = None
+        self._metrics: dict[str, float] = {}
+        """What the newest body gave to ``job.metrics``."""
         self._verdict = Verdict(EXACT)
+        self._measured: BodyStep | None = None
         self._looked = False
         self._looks = LOOKS
         self._frame: FrameType | None = None
@@ -103,10 +127,18 @@ class Loop(EpochLoop):
             self._script.restore(self._saved)
             self._saved = []
         for batch in self._source.epoch():
-            yield batch
+            self._session.first_steps.batch(batch)
+            try:
+                yield batch
+            except GeneratorExit:  # the body has ended the loop, or failed
+                self._leave_unmeasured()
+                raise
+            self._metrics = self._session.take_metrics()
+            self._session.first_steps.boundary()
             self._step_done()
             if self.is_over():
                 return
+        self._session.first_steps.leave_here()
         self._move(length=self._position.batch)
 
     def _move(self, **fields: int) -> None:
@@ -128,11 +160,10 @@ class Loop(EpochLoop):
             left = (self._total - position.epoch) * position.length - position.batch
             session.total_steps = session.step + 1 + left
         done = position.batch == position.length
-        metrics = session.take_metrics()
-        session.step_done(self.write, steps=1, epoch=position.epoch + done, **metrics)
+        session.step_done(self.write, steps=1, epoch=position.epoch + done, **self._metrics)
 
     def _attach(self, dataset: Any, parts: Parts) -> None:
-        self._parts = parts
+        is_first, self._parts = self._parts is None, parts
         self._session.record_weights(lambda: portraits(parts.weights()))
         if self._source is None or self._source.dataset is not dataset:
             self._source = Pipeline(dataset)
@@ -149,6 +180,28 @@ class Loop(EpochLoop):
         if folder is not None:
             self._restore(folder)
         self._session.set_verdict(self._verdict)
+        if is_first and self._session.settings.workers == 1:
+            self._session.first_steps.measured_by(self._measure, why_not=self._why_no_step)
+
+    def _measure(self, steps: FirstSteps) -> Begin:
+        def begin(done: Callable[[StepFigures | None], None]) -> BodyStep:
+            assert self._parts is not None
+            measure = BodyStep(done, self._parts, steps, lambda: self._metrics.get("loss"))
+            self._measured = measure
+            return measure
+
+        return begin
+
+    def _leave_unmeasured(self) -> None:
+        """Stand behind a body of which nobody knows how far it came."""
+        if self._measured is not None:
+            self._measured.end()
+        self._session.first_steps.leave_here()
+
+    def _why_no_step(self) -> str:
+        """Return why no step can follow a save: behind an epoch the script may evaluate."""
+        is_end = self._position.batch == self._position.length or self.is_over()
+        return EPOCH_ENDED if is_end else ""
 
     def write(self, folder: Path) -> None:
         assert self._source is not None

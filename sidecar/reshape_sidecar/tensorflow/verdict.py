@@ -36,7 +36,7 @@ def after_first_step(source: Pipeline, parts: Parts, verdict: Verdict) -> Verdic
     for reason in pipeline_reasons.of_step(graphs):
         verdict = verdict.worse(reason)
     if source.strategy is not None and any(map(_draws_from_a_generator, graphs)):
-        verdict = verdict.worse("random layers (dropout, augmentation) draw by device")
+        verdict = verdict.worse(exactness.OF_LAYERS[1])
     for reason in source.data.reasons_of_step(graphs):
         verdict = verdict.worse(reason)
     strange = sorted(set(_lost_variables(graphs, known)))

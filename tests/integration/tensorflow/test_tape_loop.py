@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from reshape_sidecar import checkpoints, contract
-from reshape_sidecar.wire import EXIT_SAVED
+from reshape_sidecar.proof.first_steps import EPOCH_ENDED
+from reshape_sidecar.wire import EXIT_SAVED, Proof, ProofResult
 from tests.support.hook_bed import Ended, Job
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
@@ -67,6 +68,12 @@ def verdict(ended: Ended) -> tuple[str, str]:
     return str(progress.trajectory), progress.trajectory_reason or ""
 
 
+def proof(ended: Ended) -> Proof:
+    found = ended.reports[-1].progress.proof
+    assert found is not None
+    return found
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """A run of everything without a stop."""
@@ -85,6 +92,7 @@ def test_a_restart_in_mid_epoch_repeats_a_straight_run_to_the_last_bit(
     ended = whole(job)
     assert [*lines, *ended.lines("STEP")] == straight.lines("STEP")
     assert ended.lines("END") == straight.lines("END")
+    assert (proof(ended).result, proof(ended).figures[-7:]) == (ProofResult.AGREES, ", 0e+00")
     assert ended.reports[-1].progress.step == 2 * EPOCH
     assert ended.reports[-1].progress.epoch == 2
     assert job.newest().manifest.complete
@@ -106,6 +114,7 @@ def test_a_stop_after_the_last_batch_of_an_epoch_repeats_what_comes_after_it(
     ended = whole(job)
     assert [*lines, *ended.lines("STEP")] == straight.lines("STEP")
     assert ended.lines("EPOCH") == ["EPOCH 0", "EPOCH 1"]
+    assert (proof(ended).result, proof(ended).figures) == (ProofResult.NONE, EPOCH_ENDED)
 
 
 def test_a_reshape_2_1_2_has_the_losses_of_a_straight_run(tmp_path: Path) -> None:
@@ -113,9 +122,21 @@ def test_a_reshape_2_1_2_has_the_losses_of_a_straight_run(tmp_path: Path) -> Non
     job = loop(tmp_path / "reshaped")
     lines = stopped(job, 5) + stopped(job, EPOCH + 5, devices=1)
     ended = whole(job)
+    found = proof(ended)
+    assert (found.result, found.step) == (ProofResult.AGREES, EPOCH + 5), found
+    assert (found.before, found.now) == (1, 2)
+    assert found.figures.startswith("loss "), found
     wanted = [(n, pytest.approx(loss, rel=MOST)) for n, loss in losses(straight.lines("STEP"))]
     assert losses([*lines, *ended.lines("STEP")]) == wanted
     assert verdict(ended) == ("exact", "for losses that are means over samples")
+
+
+def test_a_variable_that_the_job_did_not_get_is_caught_at_the_first_restart(tmp_path: Path) -> None:
+    job = loop(tmp_path / "job", "--lost")
+    stopped(job, 5)
+    found = proof(whole(job, 1))
+    assert found.result == ProofResult.DIFFERS, found
+    assert (found.figures.startswith("loss "), found.figures.endswith("same batch")) == (True, True)
 
 
 def test_the_verdict_names_what_is_not_exact(tmp_path: Path) -> None:

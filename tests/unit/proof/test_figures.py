@@ -44,6 +44,19 @@ def test_the_same_step_agrees_and_tells_its_loss() -> None:
     assert found.said == "loss 0.5013, 4e-08"
 
 
+def test_what_one_of_them_has_not_seen_does_not_differ() -> None:
+    unseen = replace(STEP, samples=0, batch=0)
+    assert compare(unseen, NOW).differences == ()
+    assert compare(replace(unseen, samples=32), replace(NOW, batch=98)).differences == ()
+    assert "same batch" not in compare(unseen, replace(NOW, loss=0.6)).said
+
+
+def test_a_loss_that_has_lost_digits_may_differ_by_them() -> None:
+    now = replace(NOW, loss=0.5013 * (1 + 1e-3))
+    assert compare(STEP, now).differences
+    assert compare(replace(STEP, loss_rounding=2e-3), now).differences == ()
+
+
 def test_another_loss_of_the_same_batch_points_to_the_loss() -> None:
     found = compare(replace(STEP, loss=0.7681), replace(NOW, loss=0.8596))
     assert found.said == "loss 0.8596 instead of 0.7681 (10.6 %), same batch"
