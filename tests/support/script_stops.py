@@ -209,7 +209,7 @@ def _lives(pid: int) -> bool:
 
 def _has_begun(pid: int, ranks: int) -> bool:
     """Return whether each rank of the start with this parent makes a step."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # a page that has no length yet
         for path in Path(f"/proc/{pid}/fd").iterdir():
             if path.readlink().name.startswith("memfd:reshape-ranks"):
                 page = Page(path, ranks)
