@@ -52,11 +52,12 @@ for x, y in job.batches(loader, model=net, optimizer=optimizer, epochs=100):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    time.sleep(0.02)
     now, peak = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print("step", job.step + 1, now - at, peak, flush=True)
     at = now
 """
-STOP_AT = 12
+STOP_AT, STEPS_MORE = 12, 4
 STEP = re.compile(r"^step (\d+) (\S+) (\d+)$", re.M)
 
 
@@ -77,7 +78,8 @@ def stop(forks: Forks, script: Path, width: int, gpus: int, proof: str) -> StopC
         bed = ScriptBed(forks, Path(folder), str(script), str(width), step_s=0.0)
         bed.variables = {"RESHAPE_PROOF": proof}
         took_s = stopped(bed, forks, gpus, STOP_AT)
-        stopped(bed, forks, gpus, STOP_AT + 4)
+        made = int(STEP.findall(bed.printed)[-1][0])
+        stopped(bed, forks, gpus, made + STEPS_MORE)
         steps = STEP.findall(bed.printed)
         assert ("first step agrees" in bed.printed) is not bool(proof), bed.printed
     step_s = statistics.median(float(seconds) for _, seconds, _ in steps[3:STOP_AT])
