@@ -17,6 +17,7 @@ without Reshape, and without saving.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -82,9 +83,8 @@ class Session:
         )
         self._target = TargetJudge(settings.target, self._reporter.report_target)
         self._evaluations = EvaluationLog(self._reporter.report_evaluations)
-        self._barrier: SaveBarrier | None = None
-        if settings.workers > 1:
-            self._barrier = SaveBarrier(settings, self._reporter, self._stop)
+        several = settings.workers > 1
+        self._barrier = SaveBarrier(settings, self._reporter, self._stop) if several else None
         self._ranks = boundary.of(settings)
         self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
         self._newest: PublishedCheckpoint | None = None
@@ -96,11 +96,10 @@ class Session:
         self._metrics: dict[str, float] = {}
         self.first_steps = FirstSteps(settings, self._reporter, self._stop, self.devices)
         """The first step of this process, and the one in which it leaves."""
-        self._own_state = OwnState()
-        self._is_judged = False
+        self._own_state, self._is_judged = OwnState(), False
         self.is_recorded = recording.is_asked()
         """Whether ``reshape verify`` compares this run; the same on every rank."""
-        self.step = 0
+        self.step = self.epoch = 0
         """Steps done."""
         self.epoch = 0
         self.total_steps = settings.steps if settings.steps is not None else total_steps
@@ -496,5 +495,6 @@ def start(total_steps: int | None = None, *, save_every_steps: int | None = None
         from reshape_sidecar.pytorch import first_step
 
         measure = first_step.measures(lambda: ())
-        session.first_steps.measured_by(measure, first_step.agreed, loops.why_no_step)
+        why_not = functools.partial(loops.why_no_step, settings.ranks)
+        session.first_steps.measured_by(measure, first_step.agreed, why_not)
     return session

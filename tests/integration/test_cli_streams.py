@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.daemon_bed import PROGRAM, Bed
+from tests.support.daemon_bed import PROGRAM, Bed, eventually
 from tests.support.daemon_bed import bed as make_bed
 
 
@@ -85,6 +85,7 @@ def test_the_exit_code_is_the_same_where_stderr_is_full_or_closed(bed: Bed) -> N
 def test_without_utf_8_tables_are_shown_and_documents_stay_whole(bed: Bed) -> None:
     bed.up()
     job = bed.submit("job", steps=5, dataset="données-▲")
+    eventually(lambda: "données" in str(bed.job(job)["reason"]), text="its reason is known")
     shown = in_shell(bed, "get", PYTHONIOENCODING="latin-1", COLUMNS="100")
     assert shown.returncode == 0, shown.stderr
     assert job in shown.stdout

@@ -64,11 +64,11 @@ class Chaos:
         self.world.auto = False
         self.world.submit("b", 2)
         self.world.plan(("b", 2), ("a", 2), about="b")
+        self.check_requests()  # `terminate` asks at once, before anything of a is known
 
     def begin_unsaved(self) -> None:
         """As ``begin_hand_over``, and a turns out to save nothing before it is asked."""
         self.begin_hand_over()
-        self.check_requests()  # before it is known
         self.unsaving("a", 0)
 
     def begin_differing(self) -> None:

@@ -46,6 +46,7 @@ IN_A_JOB = {
     "reshape_sidecar.pytorch.accelerated",
     "reshape_sidecar.pytorch.data",
     "reshape_sidecar.pytorch.exact_notes",
+    "reshape_sidecar.pytorch.first_step",
     "reshape_sidecar.pytorch.hf_call",
     "reshape_sidecar.pytorch.hf_calls",
     "reshape_sidecar.pytorch.hf_patch",

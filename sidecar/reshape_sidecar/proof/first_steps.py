@@ -134,7 +134,7 @@ class FirstSteps:
         no step, the step that comes is compared with the one that the process before has made.
 
         agree: returns the value of the first rank on every rank. why_not: returns why no step can
-        follow the save; empty if one can.
+        follow the save, the same on every rank; empty if one can.
         """
         self._begin, self._agree, self._no_step = begin, agree, why_not
         if self._is_made or self._settings.proof is ProofMode.OFF:
@@ -156,7 +156,7 @@ class FirstSteps:
         leave now."""
         if self._begin is None or self._settings.proof is ProofMode.OFF:
             leave()
-        if why_not := self._agree(self._no_step() or self._why_not()):
+        if why_not := self._no_step() or self._agree(self._why_not()):
             self._write(published, LeftStep(None, why_not))
             leave()
         self._reporter.leaves()
