@@ -132,6 +132,12 @@ def test_the_usage_of_any_stretch_is_what_each_gpu_did(
     stretch=st.tuples(st.floats(0, 1), st.floats(0, 1)),
 )
 @example(mechanism=Mechanism.SIDECAR, steps=[], cut=1.0, stretch=(0.0, 1.0))
+@example(  # the job has ended before the snapshot, and its GPUs are not free yet
+    mechanism=Mechanism.SIDECAR,
+    steps=[*[("submit", "a", 0)] * 9, ("finish", "a", 0), ("converge", "a", 0)],
+    cut=1.0,
+    stretch=(0.0, 0.0),
+)
 def test_a_log_whose_oldest_part_is_gone_counts_from_its_snapshot_on_and_says_so(
     mechanism: Mechanism,
     steps: list[tuple[str, str, int]],

@@ -45,6 +45,9 @@ USES = {
     "lost": Use.SILENT,
 }
 """The use of a GPU by the phase of its span in the timeline; without a span it is free."""
+UNKNOWN, UNKNOWN_LOSS = ("", ""), (0, False)
+"""User and type, and the loss, of a job that had ended before the oldest snapshot of the log, and
+whose GPUs were not free yet."""
 _NUMBERS = {use: number for number, use in enumerate(Use)}
 _MEMBERS = tuple(Use)
 
@@ -173,7 +176,7 @@ class UsageBook:
         begins = self._begin_s.values()
         all_gpu_s = sum(max(0.0, to_s - max(from_s, begin_s)) for begin_s in begins)
         begin_s = max(from_s, min(begins, default=from_s))
-        lost = [self._lost[job] for job in jobs]
+        lost = [self._lost.get(job, UNKNOWN_LOSS) for job in jobs]
         return Usage(
             min(begin_s, to_s),
             to_s,
@@ -185,7 +188,7 @@ class UsageBook:
         )
 
     def _user(self, holder: Holder) -> str | None:
-        return self._jobs[holder.job][0] if holder.job is not None else None
+        return self._jobs.get(holder.job, UNKNOWN)[0] if holder.job is not None else None
 
     def _name(self, by: By) -> Callable[[Holder], str]:
         match by:
@@ -196,7 +199,10 @@ class UsageBook:
             case By.JOB:
                 return lambda holder: holder.job or ""
         part = 0 if by is By.USER else 1
-        return lambda holder: self._jobs[holder.job][part] or "-" if holder.job is not None else ""
+        jobs = self._jobs
+        return lambda holder: (
+            jobs.get(holder.job, UNKNOWN)[part] or "-" if holder.job is not None else ""
+        )
 
     def _totals(self, from_s: float, to_s: float) -> Totals:
         whole = not self._to_s or (from_s <= min(self._begin_s.values()) and to_s >= self._to_s[-1])
