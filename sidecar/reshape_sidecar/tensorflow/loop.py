@@ -193,7 +193,7 @@ class Loop(EpochLoop):
         return begin
 
     def _leave_unmeasured(self) -> None:
-        """Stand behind a body of which nobody knows how far it came."""
+        """Stand behind a body that may have ended anywhere."""
         if self._measured is not None:
             self._measured.end()
         self._session.first_steps.leave_here()

@@ -27,7 +27,7 @@ def fit(folder: Path, kind: str = "plain") -> Job:
 def stopped(job: Job, step: int, devices: int = 2, /, **extra: str) -> Ended:
     ended = job.run(devices, STOP_AT=str(step), **extra)
     assert ended.code == EXIT_SAVED, ended.err
-    assert ended.lines("STEP")[-1].split()[1] == str(step), "the further step is told nobody"
+    assert ended.lines("STEP")[-1].split()[1] == str(step), "no line tells of the further step"
     assert job.newest().manifest.step == ended.reports[-1].progress.step == step
     return ended
 
