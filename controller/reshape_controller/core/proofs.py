@@ -50,7 +50,7 @@ class Proofs:
 
     def begun(self) -> Proofs:
         """Return what is known as another process starts, whose first step has a result too."""
-        return replace(self, is_noted=False) if self.is_noted else self
+        return replace(self, is_noted=False)
 
     def with_result(self, proof: Proof) -> Proofs:
         """Return what is known with the result of the newest start."""

@@ -166,7 +166,7 @@ def layer_reasons(model: Any) -> Iterator[str]:
         if getattr(layer, "_seed_generators", None) and getattr(layer, "rate", 1) != 0:
             draws = True
     if normalizes:
-        yield (f"{OF_LAYERS[0]}: use synchronized=True or GroupNormalization")
+        yield f"{OF_LAYERS[0]}: use synchronized=True or GroupNormalization"
     if draws:
         yield OF_LAYERS[1]
 

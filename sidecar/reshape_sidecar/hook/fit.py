@@ -296,8 +296,8 @@ class Fit:
         """Stand before the callbacks' ``on_train_batch_end``; a process that leaves does so now."""
         job, steps = self._job, self._job.saver.first_steps
         steps.boundary()
-        self._measure = None
-        job.verdict_before = steps.judged(job.verdict_before)
+        if self._measure is not None:
+            self._measure, job.verdict_before = None, steps.judged(job.verdict_before)
 
     def step_ended(self, end: int, logs: Any) -> None:
         """Count the batches up to ``end`` after the callbacks' ``on_train_batch_end``."""
