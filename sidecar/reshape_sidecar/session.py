@@ -17,7 +17,6 @@ without Reshape, and without saving.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
@@ -99,7 +98,7 @@ class Session:
         self._own_state, self._is_judged = OwnState(), False
         self.is_recorded = recording.is_asked()
         """Whether ``reshape verify`` compares this run; the same on every rank."""
-        self.step = self.epoch = 0
+        self.step = 0
         """Steps done."""
         self.epoch = 0
         self.total_steps = settings.steps if settings.steps is not None else total_steps
@@ -494,7 +493,5 @@ def start(total_steps: int | None = None, *, save_every_steps: int | None = None
     if "torch" in sys.modules and settings.workers == 1:
         from reshape_sidecar.pytorch import first_step
 
-        measure = first_step.measures(lambda: ())
-        why_not = functools.partial(loops.why_no_step, settings.ranks)
-        session.first_steps.measured_by(measure, first_step.agreed, why_not)
+        first_step.measure_own_loop(session.first_steps, settings.ranks)
     return session

@@ -44,6 +44,7 @@ OF_OTHER_EXTRAS = {
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
 IN_A_JOB = {
     "reshape_sidecar.pytorch.accelerated",
+    "reshape_sidecar.pytorch.collectives",
     "reshape_sidecar.pytorch.data",
     "reshape_sidecar.pytorch.exact_notes",
     "reshape_sidecar.pytorch.first_step",

@@ -10,21 +10,24 @@ longer than a step: it counts them. One process trains on all GPUs, so nothing i
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from reshape_sidecar.hook import exactness, variables
-from reshape_sidecar.proof.figures import DIGEST_BITS, OptimizerFigures, StepFigures
+from reshape_sidecar.proof.figures import (
+    DIGEST_BITS,
+    OptimizerFigures,
+    StepFigures,
+    sum_of_hashes,
+)
 from reshape_sidecar.proof.first_steps import Begin, FirstSteps
 
 SAMPLES = 1024
 """Numbers of a weight, or of a sample of the data, that are looked at."""
 WHOLE_MAX = 1 << 16
 """A weight of more numbers is thinned out where it lies, and not copied whole."""
-DIGEST_BYTES = DIGEST_BITS // 8
 WHOLE_COUNT = float(1 << 24)
 """From here on a sum in float32 does not hold each whole number."""
 SUM_ROUNDING = 2.0**-22
@@ -225,13 +228,14 @@ def digest_of(batch: Any) -> tuple[int, int]:
         if not arrays:
             continue
         count = len(arrays[0])
-        rows = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(count)]
-        for number, array in enumerate(arrays):
-            if len(array) == count > 0:
-                for row, content in zip(rows, _contents(array), strict=True):
-                    row.update(b"%d" % number)
-                    row.update(content)
-        digest += sum(int.from_bytes(row.digest(), "big") for row in rows)
+        digest += sum_of_hashes(
+            count,
+            (
+                (b"%d" % number, _contents(array))
+                for number, array in enumerate(arrays)
+                if len(array) == count > 0
+            ),
+        )
         samples += count
     return digest, samples
 

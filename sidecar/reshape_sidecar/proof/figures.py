@@ -8,6 +8,7 @@ says: of such a step only what must be equal is compared.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -97,6 +98,17 @@ class Comparison:
     """The figures in words."""
     hint: str = ""
     """Where to look for what differs."""
+
+
+def sum_of_hashes(count: int, parts: Iterable[tuple[bytes, Iterable[bytes]]]) -> int:
+    """Return the sum of the hashes of ``count`` samples, each made of a name and the sample's bytes
+    in each of ``parts``."""
+    rows = [hashlib.blake2b(digest_size=DIGEST_BITS // 8) for _ in range(count)]
+    for name, contents in parts:
+        for row, content in zip(rows, contents, strict=True):
+            row.update(name)
+            row.update(content)
+    return sum(int.from_bytes(row.digest(), "big") for row in rows)
 
 
 def of_all(ranks: Sequence[StepFigures]) -> StepFigures:

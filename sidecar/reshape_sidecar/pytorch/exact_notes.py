@@ -38,13 +38,14 @@ def verdict(
     return Verdict(EXACT, "; ".join(filter(None, notes)) or None)
 
 
+def type_name(dtype: Any) -> str:
+    """Return the name of a type of numbers, as ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")
+
+
 def weight_types(models: Iterable[Any]) -> set[str]:
     """Return the names of the types of the models' weights."""
-    return {
-        str(parameter.dtype).removeprefix("torch.")
-        for model in models
-        for parameter in model.parameters()
-    }
+    return {type_name(parameter.dtype) for model in models for parameter in model.parameters()}
 
 
 def owns_loss(trainer: Any) -> bool:
@@ -148,4 +149,4 @@ class AutocastLook:
     def _look(self, module: Any, inputs: Any) -> None:
         given = next((value for value in inputs if isinstance(value, torch.Tensor)), None)
         if given is not None and torch.is_autocast_enabled(given.device.type):
-            self.types.add(str(torch.get_autocast_dtype(given.device.type)).removeprefix("torch."))
+            self.types.add(type_name(torch.get_autocast_dtype(given.device.type)))

@@ -10,32 +10,32 @@ PyTorch iterates over the hooks of all optimizers at each step, so its own stay 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.optim import optimizer as optimizers
 
+from reshape_sidecar.hook.exactness import HALF_PRECISION
 from reshape_sidecar.proof import figures
 from reshape_sidecar.proof.figures import DIGEST_BITS, OptimizerFigures, StepFigures
 from reshape_sidecar.proof.first_steps import Begin, FirstSteps
 from reshape_sidecar.pytorch import exact_notes
+from reshape_sidecar.pytorch.collectives import gathered, joined, of_first
 from reshape_sidecar.pytorch.data import drew_since, generator_states
-from reshape_sidecar.pytorch.exact_notes import AutocastLook
+from reshape_sidecar.pytorch.exact_notes import AutocastLook, type_name
 from reshape_sidecar.pytorch.optimizers import with_inner
+from reshape_sidecar.verdict import loops
 
 SAMPLES = 1024
 """Numbers of a weight that are looked at."""
 SUMS = 16
 """Sums that tell the direction of the gradients."""
-DIGEST_BYTES = DIGEST_BITS // 8
 IGNORED_LABEL = -100
 """Label of a padded token."""
-HALF = {"bfloat16", "float16"}
+OTHERS_TRAIN = "processes train with it that have no session"
 
 
 class FirstStep:
@@ -126,7 +126,9 @@ class FirstStep:
             return
         self._stepped.append(self._figures(optimizer, before))
         self._trained += len(before)
-        self._is_half = self._is_half or any(_type(weight) in HALF for weight, _ in before)
+        self._is_half = self._is_half or any(
+            type_name(weight.dtype) in HALF_PRECISION for weight, _ in before
+        )
         if self._expected is not None:
             self._expected.discard(self._families[id(optimizer)])
         if not self._expected:
@@ -174,11 +176,11 @@ class FirstStep:
             optimizers=tuple(self._stepped),
             trained=tuple(sorted(names)) or (f"{self._trained} weights",),
             resting=sum(not inner.training for inner in modules),
-            is_half=self._is_half or bool(HALF & types) or _rounds_products(),
+            is_half=self._is_half or bool(HALF_PRECISION.keys() & types) or _rounds_products(),
             draws=draws,
             varies=self._varies,
         )
-        ranks = _gathered(own)
+        ranks = gathered(own)
         stepped = all(one.optimizers for one in ranks)
         self._done(figures.of_all(ranks) if stepped else None)
 
@@ -215,13 +217,17 @@ def measures(
     return begin_of
 
 
-def agreed(value: Any) -> Any:
-    """Return the value of rank 0 on every rank; each of them calls this at the same place."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return value
-    values = [value]
-    dist.broadcast_object_list(values, src=0)
-    return values[0]
+def measure_own_loop(steps: FirstSteps, ranks: int) -> None:
+    """Measure the steps of a loop by ``step_done``, whose model is not known. Processes that the
+    script starts beside the ``ranks`` of the job know nothing of a further step, and would wait in
+    it for one that leaves."""
+
+    def why_not() -> str:
+        if joined() and dist.get_world_size() != ranks:
+            return OTHERS_TRAIN
+        return loops.why_no_step()
+
+    steps.measured_by(measures(lambda: ()), of_first, why_not)
 
 
 def digest_of(batch: Any) -> tuple[int, int, str]:
@@ -230,8 +236,9 @@ def digest_of(batch: Any) -> tuple[int, int, str]:
     leaves = [(name, tensor) for name, tensor in _leaves(batch) if tensor.dim()]
     if not leaves:
         return 0, 0, ""
-    count, forms = leaves[0][1].shape[0], []
-    rows = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(count)]
+    count = leaves[0][1].shape[0]
+    forms: list[str] = []
+    parts: list[tuple[bytes, Iterator[bytes]]] = []
     masks = [one for name, one in leaves if name.endswith("attention_mask") and one.dim() == 2]
     for name, tensor in leaves:
         if tensor.shape[0] != count:
@@ -242,11 +249,8 @@ def digest_of(batch: Any) -> tuple[int, int, str]:
         elif name.endswith("labels") and tensor.dim() == 2:
             kept = tensor != IGNORED_LABEL
         forms.append(f"{name}{tuple(tensor.shape[1 if kept is None else 2 :])}")
-        for row, content in zip(rows, _contents(tensor.detach(), kept), strict=True):
-            row.update(name.encode())
-            row.update(content)
-    digest = sum(int.from_bytes(row.digest(), "big") for row in rows)
-    return digest, count, " ".join(forms)
+        parts.append((name.encode(), _contents(tensor.detach(), kept)))
+    return figures.sum_of_hashes(count, parts), count, " ".join(forms)
 
 
 def _contents(tensor: Any, kept: Any) -> Iterator[bytes]:
@@ -328,10 +332,6 @@ def _rounds_products() -> bool:
     return bool(torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest")
 
 
-def _type(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _unwrapped(model: Any) -> Any:
     """Return the model below the wrappers of DistributedDataParallel and of the compiler, which
     give its weights other names."""
@@ -342,14 +342,6 @@ def _unwrapped(model: Any) -> Any:
         if inner is None:
             return model
         model = inner
-
-
-def _gathered(own: StepFigures) -> list[StepFigures]:
-    if not (dist.is_available() and dist.is_initialized()):
-        return [own]
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, own)
-    return [replace(one, gpus=own.gpus) for one in every]
 
 
 _measured: list[FirstStep] = []

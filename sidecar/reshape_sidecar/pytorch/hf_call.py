@@ -21,12 +21,13 @@ import torch
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook.exactness import EXACT, UNKNOWN, Verdict
 from reshape_sidecar.pytorch import first_step, hf_state, hf_verdict, run_folders
+from reshape_sidecar.pytorch.collectives import gathered, of_first
 from reshape_sidecar.pytorch.data import forks, length, random_states
 from reshape_sidecar.pytorch.hf_batch import Batch, given_batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
 from reshape_sidecar.pytorch.hf_state import Position, RankState, Saved
 from reshape_sidecar.pytorch.hf_verdict import MicroBatches
-from reshape_sidecar.pytorch.loop import TrainerSession, gathered
+from reshape_sidecar.pytorch.loop import TrainerSession
 from reshape_sidecar.pytorch.weights import TrainedWeights, portraits
 from reshape_sidecar.verdict.reach import Reach
 from reshape_sidecar.verdict.watch import LOOKS, Watch
@@ -208,7 +209,7 @@ class Call:
         if is_first:
             measure = first_step.measures(lambda: [self.trainer.model])
             self._session.first_steps.measured_by(
-                measure, first_step.agreed, lambda: CALL_ENDED if self._is_last else ""
+                measure, of_first, lambda: CALL_ENDED if self._is_last else ""
             )
         self._random_of_epoch = random_states()
 

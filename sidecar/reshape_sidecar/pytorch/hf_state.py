@@ -27,10 +27,10 @@ import torch.distributed as dist
 from reshape_sidecar import durable
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.hook import script_code
+from reshape_sidecar.pytorch.collectives import gathered, joined
 from reshape_sidecar.pytorch.data import random_states, set_random_states
 from reshape_sidecar.pytorch.hf_batch import Batch
 from reshape_sidecar.pytorch.hf_samples import EpochBatches
-from reshape_sidecar.pytorch.loop import gathered
 from reshape_sidecar.pytorch.weights import groups_of, set_groups, set_trained, state_of, trained
 from reshape_sidecar.verdict.watch import Watch
 
@@ -259,15 +259,13 @@ def rank_state(
 
 def gather(state: RankState) -> list[RankState]:
     """Return the states of all ranks; each of them calls it at the same step."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return [state]
     return [RankState(*fields) for fields in gathered(_fields(state))]
 
 
 def mean(loss: Any, device: Any) -> float:
     """Return the mean of the losses of all ranks; each of them calls it at the same step."""
     total = torch.as_tensor(loss, dtype=torch.float32, device=device).clone()
-    if not (dist.is_available() and dist.is_initialized()):
+    if not joined():
         return float(total)
     dist.all_reduce(total)
     return float(total) / int(dist.get_world_size())
@@ -275,8 +273,6 @@ def mean(loss: Any, device: Any) -> float:
 
 def agree(is_saved: bool) -> bool:
     """Return ``is_saved`` of rank 0, on every rank, once all of them have called it."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return is_saved
     return bool(gathered(is_saved)[0])
 
 

@@ -26,6 +26,7 @@ from reshape_sidecar.pytorch import (
     lightning_verdict,
     run_folders,
 )
+from reshape_sidecar.pytorch.collectives import of_first
 from reshape_sidecar.pytorch.lightning_data import READ_BY_STEP, Loaders
 from reshape_sidecar.pytorch.lightning_micro import MicroSteps
 from reshape_sidecar.pytorch.lightning_script import FitScript
@@ -268,7 +269,7 @@ class Fits:
         parts = 1 if division is None else len(division.numbers)
         draws = None if division is None else bool  # each micro-batch has its own numbers
         begin = first_step.measures(lambda: [module], parts=parts, draws=draws)
-        self.first_steps.measured_by(begin, first_step.agreed)
+        self.first_steps.measured_by(begin, of_first)
 
     @property
     def first_steps(self) -> FirstSteps:

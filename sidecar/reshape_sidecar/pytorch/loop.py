@@ -26,6 +26,7 @@ from reshape_sidecar.loop_epochs import EpochLoop, LoopError
 from reshape_sidecar.loop_session import LoopSession, StepSession, Write
 from reshape_sidecar.proof.first_steps import EPOCH_ENDED
 from reshape_sidecar.pytorch import exact_notes, first_step
+from reshape_sidecar.pytorch.collectives import gathered, joined, of_first
 from reshape_sidecar.pytorch.data import (
     STEP_DRAWS,
     Share,
@@ -216,8 +217,7 @@ class Loop(EpochLoop):
 
     def _attach(self, loader: Any, parts: Parts) -> None:
         self._session.check_joined()
-        joined = dist.is_available() and dist.is_initialized()
-        rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+        rank, ranks = (dist.get_rank(), dist.get_world_size()) if joined() else (0, 1)
         parts.check(ranks)
         if self._parts is not None and not parts.has_models_of(self._parts):
             raise LoopError(TWO_LOOPS)
@@ -253,7 +253,7 @@ class Loop(EpochLoop):
             parts=len(self._share.division.numbers) if is_micro else 1,
             draws=lambda: not is_micro and self._draws_apart(),
         )
-        self._session.first_steps.measured_by(begin, first_step.agreed, self._why_no_step)
+        self._session.first_steps.measured_by(begin, of_first, self._why_no_step)
 
     def _draws_apart(self) -> bool:
         """Return whether the numbers of a step depend on the GPUs: each batch is seeded, so the
@@ -378,10 +378,3 @@ class Loop(EpochLoop):
             self._verdict = self._verdict.worse(why, UNKNOWN)
         self._verdict = self._script.judge(self._verdict, REMEDY)
         self._session.set_verdict(self._verdict)
-
-
-def gathered(value: Any) -> list[Any]:
-    """Return the value of each rank; each of them calls this after the same step."""
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values

@@ -26,22 +26,16 @@ DRAWS = (
     "its steps draw random numbers ({}), which begin again at a restart unless the script saves"
     " and restores the generators"
 )
-OTHERS_TRAIN = "processes train with it that have no session"
 BEHIND_STEP = "step_done is not the last thing that its loop does"
 LOOKS = 3
 """Steps after which it looks whether the generators have drawn."""
 
 
-def why_no_step(ranks: int) -> str:
+def why_no_step() -> str:
     """Return why no step can follow a save in ``step_done``, which calls this; empty if one can.
 
-    What a script does behind it would be cut, or done twice. Processes that the script starts
-    beside the ``ranks`` of the job know nothing of such a step, and wait in it for one that leaves.
+    What a script does behind it would be cut, or done twice.
     """
-    distributed: Any = sys.modules.get("torch.distributed")
-    joined = distributed is not None and distributed.is_initialized()
-    if joined and distributed.get_world_size() != ranks:
-        return OTHERS_TRAIN
     frame, package = sys._getframe(1), __name__.partition(".")[0]
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{package}."):
         frame = frame.f_back
